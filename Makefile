@@ -1,0 +1,34 @@
+# Everything runs from .venv, which is made on first use from Python and the package index alone.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types check experiments clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/python experiments/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+check: test lint types
+
+experiments: $(READY)
+	$(BIN)/python experiments/18-checkpoint-roundtrip/run.py
+
+clean:
+	rm -rf $(VENV) store/demo .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""A small language-model trainer in numpy, read in one sitting."""
