@@ -1,0 +1,1 @@
+"""A content-addressed checkpoint store: every checkpoint of a training run, exactly, for the price of what changed."""

@@ -1,0 +1,5 @@
+"""`python -m cairn` is the command line."""
+
+from cairn.cli.main import main
+
+main()
