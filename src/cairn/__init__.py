@@ -1,1 +1,4 @@
-"""A content-addressed checkpoint store: every checkpoint of a training run, exactly, for the price of what changed."""
+"""A content-addressed checkpoint store.
+
+It keeps every checkpoint of a training run, exactly, for the price of what changed.
+"""

@@ -1,0 +1,1 @@
+"""Arguments, rendering, progress; no logic."""

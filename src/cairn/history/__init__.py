@@ -1,0 +1,1 @@
+"""Entries, commits, runs, tags, revisions and retention."""

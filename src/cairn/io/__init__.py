@@ -1,0 +1,1 @@
+"""The one seam for everything durable: files, entries, leases, locks, paths."""

@@ -1,0 +1,1 @@
+"""Blobs by id: packs, deduplication and the index."""

@@ -1,0 +1,1 @@
+"""Live Python state to trees and back."""

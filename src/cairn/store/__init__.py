@@ -1,0 +1,1 @@
+"""The facade: what `cairn.open` and `cairn.init` return."""
