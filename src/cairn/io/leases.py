@@ -162,9 +162,7 @@ def sole_gc(disk: Disk, layout: Layout) -> Iterator[None]:
             _gc_locks.add(key)
         try:
             file.truncate(0)
-            file.write(
-                canonical.encode({"since": disk.now().isoformat(timespec="seconds"), **process.identity()})
-            )
+            file.write(canonical.encode({"since": disk.now().isoformat(timespec="seconds"), **process.identity()}))
             file.flush()
             yield
         finally:

@@ -118,11 +118,7 @@ class Log:
         singles: set[int] = set()
         folded: list[tuple[int, int, str]] = []
         for name in self._disk.names(self.folder):
-            if (
-                (match := _SINGLE.fullmatch(name))
-                and name == f"{int(match[1]):08d}.json"
-                and int(match[1]) > 0
-            ):
+            if (match := _SINGLE.fullmatch(name)) and name == f"{int(match[1]):08d}.json" and int(match[1]) > 0:
                 singles.add(int(match[1]))
             elif match := _FOLDED.fullmatch(name):
                 folded.append((int(match[1]), int(match[2]), name))
@@ -170,9 +166,7 @@ class Log:
             self._wound(file, seq, f"entry {seq}", f"entry {document.get('seq')!r:.40}")
             return
         after = self.entries[-1] if self.entries else None
-        if (after.seq if after else 0) == seq - 1 and document.get("previous") != (
-            after.seal if after else None
-        ):
+        if (after.seq if after else 0) == seq - 1 and document.get("previous") != (after.seal if after else None):
             self._wound(file, seq, "the seal of the entry before it", f"{document.get('previous')!r:.80}")
             return
         self.entries.append(Entry(seq, seal, document, file))

@@ -11,7 +11,6 @@ import platform
 from pathlib import Path
 from typing import Any
 
-
 _NETWORK = frozenset(
     (
         "nfs",
