@@ -1,0 +1,175 @@
+"""Blobs by id: which pack holds one, and its bytes, checked.
+
+A pack's own header decides where a blob is. The look-up goes from cheap to dear: packs that are open, the packs a
+commit's entry names, the index, and at last a listing of all packs and the trash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from cairn.errors import Damaged
+from cairn.ids import BlobRef
+from cairn.io.disk import Disk
+from cairn.io.layout import Layout, Trashed, pack_id_of, trashed_of
+from cairn.objects.index import Index
+from cairn.objects.pack import Header
+from cairn.objects.reader import PackReader, read_header
+
+
+class Blobs:
+    """The blobs of one store."""
+
+    def __init__(self, disk: Disk, layout: Layout, index: Index, *, mapped: bool = True) -> None:
+        self._disk, self._layout, self._index, self._mapped = disk, layout, index, mapped
+        self._readers: dict[str, PackReader] = {}
+        self._where: dict[str, str] = {}
+        self._guard = threading.RLock()
+
+    def read(self, ref: BlobRef) -> memoryview:
+        """Return a blob's bytes after checking their hash. Raises Damaged when it is missing or wrong.
+
+        With two copies in the store a wrong one is passed over.
+        """
+        while (reader := self.find(ref.id, everywhere=True)) is not None:
+            try:
+                return reader.read(ref)
+            except FileNotFoundError:
+                # Gone since its header was read: to the trash, or for good.
+                self.forget(reader.header.pack_id)
+            except Damaged:
+                for other in self._others(ref.id, reader.header.pack_id):
+                    with contextlib.suppress(Damaged, FileNotFoundError):
+                        return other.read(ref)
+                raise
+        raise Damaged(
+            f"blob {ref.id}: expected {ref.size} bytes in some pack, found it in none; "
+            f"run `cairn verify` to see which steps it hits"
+        )
+
+    def data(self, refs: Sequence[BlobRef]) -> memoryview:
+        """Return the concatenation of blobs, checked; no copy where they lie side by side in one pack."""
+        views = [self.read(ref) for ref in refs]
+        if len(views) == 1:
+            return views[0]
+        return self._joined(refs) or memoryview(b"".join(views))
+
+    def find(self, blob: str, *, everywhere: bool) -> PackReader | None:
+        """Return an open pack whose header has the blob. `everywhere` also lists all packs and the trash."""
+        with self._guard:
+            pack_id = self._where.get(blob)
+            if pack_id is not None:
+                return self._readers[pack_id]
+            for pack_id in self._index.packs_with(blob):
+                if self._has(pack_id, blob):
+                    return self._readers[pack_id]
+            if everywhere or self._index.is_fresh:
+                self._open_all(blob, trash=everywhere)
+                pack_id = self._where.get(blob)
+                if pack_id is not None:
+                    return self._readers[pack_id]
+        return None
+
+    def prefer(self, pack_ids: Iterable[str]) -> None:
+        """Open packs that are likely to be needed; those that are gone or unreadable are passed over."""
+        with self._guard:
+            for pack_id in pack_ids:
+                self._open(pack_id)
+
+    def forget(self, pack_id: str) -> None:
+        """Close a pack that is no longer in the store. Views of it stay readable."""
+        with self._guard:
+            reader = self._readers.pop(pack_id, None)
+            if reader is not None:
+                for blob in reader.header.places:
+                    if self._where.get(blob) == pack_id:
+                        del self._where[blob]
+
+    def headers(self) -> Iterator[tuple[str, Header | Damaged]]:
+        """Read the header of every pack that is in the store now: id, and header or what is wrong with it."""
+        for pack_id in list_packs(self._disk, self._layout):
+            try:
+                yield pack_id, read_header(self._disk, self._layout.pack(pack_id), pack_id)
+            except FileNotFoundError:
+                continue
+            except Damaged as error:
+                yield pack_id, error
+
+    def _has(self, pack_id: str, blob: str) -> bool:
+        reader = self._open(pack_id)
+        return reader is not None and blob in reader.header.places
+
+    def _open(self, pack_id: str, *, trash: bool = False) -> PackReader | None:
+        reader = self._readers.get(pack_id)
+        if reader is None:
+            reader = self._try(self._layout.pack(pack_id), pack_id)
+            if reader is None and trash:
+                reader = self._from_trash(pack_id)
+            if reader is not None:
+                self._readers[pack_id] = reader
+                for blob in reader.header.places:
+                    self._where.setdefault(blob, pack_id)
+        return reader
+
+    def _try(self, path: Path, pack_id: str) -> PackReader | None:
+        try:
+            return PackReader(self._disk, path, pack_id, mapped=self._mapped)
+        except (Damaged, OSError):
+            return None
+
+    def _from_trash(self, pack_id: str) -> PackReader | None:
+        for item in list_trash(self._disk, self._layout):
+            if item.pack_id == pack_id:
+                return self._try(self._layout.trashed(item), pack_id)
+        return None
+
+    def _open_all(self, blob: str, *, trash: bool) -> None:
+        """Open packs, newest names included, until one has the blob; a fresh index is filled on the way."""
+        fill = self._index.is_fresh
+        for pack_id in list_packs(self._disk, self._layout):
+            self._open(pack_id)
+            if blob in self._where and not fill:
+                return
+        if fill:
+            self._index.add_packs(reader.header for reader in self._readers.values())
+            self._index.is_fresh = False
+        if trash and blob not in self._where:
+            for item in list_trash(self._disk, self._layout):
+                self._open(item.pack_id, trash=True)
+
+    def _others(self, blob: str, but: str) -> Iterator[PackReader]:
+        for pack_id in list_packs(self._disk, self._layout):
+            if pack_id != but and self._has(pack_id, blob):
+                yield self._readers[pack_id]
+
+    def _joined(self, refs: Sequence[BlobRef]) -> memoryview | None:
+        """One view over blobs that were just read, when they follow each other in one pack."""
+        reader = self._readers.get(self._where.get(refs[0].id, ""))
+        if reader is None:
+            return None
+        start = end = reader.header.places[refs[0].id].offset
+        for ref in refs:
+            place = reader.header.places.get(ref.id)
+            if place is None or place.offset != end or self._where.get(ref.id) != reader.header.pack_id:
+                return None
+            end += place.size
+        return reader.bytes_at(start, end - start)
+
+
+def list_packs(disk: Disk, layout: Layout) -> list[str]:
+    """Return the ids of all packs in the store, by name."""
+    found = []
+    for folder in disk.names(layout.packs):
+        for name in disk.names(layout.packs / folder):
+            pack_id = pack_id_of(name)
+            if pack_id is not None and pack_id.startswith(folder):
+                found.append(pack_id)
+    return found
+
+
+def list_trash(disk: Disk, layout: Layout) -> list[Trashed]:
+    """Return what lies in the trash."""
+    return [item for name in disk.names(layout.trash) if (item := trashed_of(name)) is not None]

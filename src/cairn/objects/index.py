@@ -1,0 +1,210 @@
+"""The index: a SQLite database derived from packs and entries, disposable at any time.
+
+It answers "which pack may hold this blob?" without opening packs, and holds tables that a person would query. Nothing
+it says is believed: a pack's own header decides, and history is read from entries. So an index that is missing, old,
+broken or doctored can cost time or a second copy of a blob, never a wrong answer; no error of it fails an operation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cairn.objects.pack import Header
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+SCHEMA = 1
+BUSY_SECONDS = 5.0
+
+_T = TypeVar("_T")
+
+_TABLES: dict[str, tuple[dict[str, type], str | tuple[str, ...]]] = {
+    "packs": ({"id": str, "bytes": int, "write_id": str}, "id"),
+    "blobs": ({"id": str, "pack": str, "bytes": int, "tree": int}, ("id", "pack")),
+    "logs": ({"kind": str, "name": str, "seq": int, "seal": str}, ("kind", "name")),
+    "commits": (
+        {
+            "id": str,
+            "run": str,
+            "seq": int,
+            "step": int,
+            "epoch": int,
+            "time": str,
+            "message": str,
+            "manifest": str,
+            "dropped": int,
+        },
+        ("id", "run"),
+    ),
+    "metrics": ({"commit": str, "name": str, "value": float}, ("commit", "name")),
+    "components": ({"commit": str, "name": str, "tree": str, "bytes": int}, ("commit", "name")),
+}
+
+
+class Index:
+    """Look-ups and rows of one store's index; in memory when the store has no place for it."""
+
+    def __init__(self, path: Path | None, store_id: str, *, writable: bool) -> None:
+        self._path = path
+        self._store_id = store_id
+        self._writable = writable
+        self._guard = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self.is_fresh = False
+        """Whether it knows nothing yet and should be rebuilt."""
+
+    def packs_with(self, blob: str) -> list[str]:
+        """Return the packs that may hold a blob."""
+        rows = self._select("SELECT pack FROM blobs WHERE id = ?", blob)
+        return [pack for (pack,) in rows if isinstance(pack, str)]
+
+    def known_packs(self) -> set[str]:
+        """Return the packs whose headers were entered."""
+        return {pack for (pack,) in self._select("SELECT id FROM packs")}
+
+    def positions(self) -> dict[tuple[str, str], tuple[int, str]]:
+        """Return how far each log was entered: (kind, name) to (number, seal)."""
+        rows = self._select("SELECT kind, name, seq, seal FROM logs")
+        return {(kind, name): (seq, seal) for kind, name, seq, seal in rows}
+
+    def add_packs(self, headers: Iterable[Header]) -> None:
+        """Enter packs and their blobs."""
+        known = list(headers)
+        self.insert("packs", ({"id": h.pack_id, "bytes": h.size, "write_id": h.write_id} for h in known))
+        self.insert(
+            "blobs",
+            (
+                {"id": blob, "pack": header.pack_id, "bytes": place.size, "tree": int(place.is_tree)}
+                for header in known
+                for blob, place in header.places.items()
+            ),
+        )
+
+    def forget_packs(self, pack_ids: Iterable[str]) -> None:
+        """Remove packs and their blobs."""
+        gone = [(pack_id,) for pack_id in pack_ids]
+
+        def remove(connection: sqlite3.Connection) -> None:
+            with connection:
+                connection.executemany("DELETE FROM blobs WHERE pack = ?", gone)
+                connection.executemany("DELETE FROM packs WHERE id = ?", gone)
+
+        self._tolerant(remove, None)
+
+    def insert(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Enter rows, replacing those with the same key, in one transaction."""
+        found = list(rows)
+        if found:
+            self._tolerant(lambda connection: _insert(connection, table, found), None)
+
+    def clear(self, *tables: str) -> None:
+        """Empty tables, all of them when none is named."""
+
+        def remove(connection: sqlite3.Connection) -> None:
+            with connection:
+                for table in tables or _TABLES:
+                    connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name from the list above
+
+        self._tolerant(remove, None)
+
+    def close(self) -> None:
+        """Close the database; it opens again when it is needed."""
+        with self._guard:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _select(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
+        empty: list[tuple[Any, ...]] = []
+        return self._tolerant(lambda connection: connection.execute(query, parameters).fetchall(), empty)
+
+    def _tolerant(self, work: Callable[[sqlite3.Connection], _T], otherwise: _T) -> _T:
+        with self._guard:
+            try:
+                return work(self._open())
+            except sqlite3.OperationalError as error:
+                # Locked for long by another process: do without. Anything else of this class is a broken schema.
+                if "locked" not in str(error) and "busy" not in str(error):
+                    self._drop()
+            except (sqlite3.Error, OverflowError, UnicodeDecodeError):
+                self._drop()
+            return otherwise
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._path is not None and self._writable:
+            connection = sqlite3.connect(
+                self._path, timeout=BUSY_SECONDS, check_same_thread=False, uri=False, isolation_level="DEFERRED"
+            )
+            # Nothing here must survive a power cut: what is lost is rebuilt.
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("PRAGMA journal_mode = WAL")
+        elif self._path is not None and self._path.exists() and not _has_wal(self._path):
+            uri = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
+            connection = sqlite3.connect(uri, check_same_thread=False, uri=True)
+        else:
+            connection = sqlite3.connect(":memory:", check_same_thread=False)
+        if not _belongs(connection, self._store_id):
+            if self._path is not None and not self._writable:
+                connection.close()
+                connection = sqlite3.connect(":memory:", check_same_thread=False)
+            _create(connection, self._store_id)
+            self.is_fresh = True
+        return connection
+
+    def _drop(self) -> None:
+        self.close()
+        if self._path is not None and self._writable:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                with contextlib.suppress(OSError):
+                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        else:
+            self._path = None
+        self.is_fresh = True
+
+
+def _has_wal(path: Path) -> bool:
+    return path.with_name(path.name + "-wal").exists()
+
+
+def _belongs(connection: sqlite3.Connection, store_id: str) -> bool:
+    """Whether the database is this store's index in this schema."""
+    if connection.execute("PRAGMA user_version").fetchone() != (SCHEMA,):
+        return False
+    return connection.execute("SELECT store FROM meta").fetchall() == [(store_id,)]
+
+
+def _create(connection: sqlite3.Connection, store_id: str) -> None:
+    database = _database(connection)
+    for name in database.table_names():
+        database.table(name).drop()
+    for name, (columns, key) in _TABLES.items():
+        database.table(name).create(columns, pk=key, if_not_exists=True)
+    database.table("blobs").create_index(["pack"], if_not_exists=True)
+    database.table("commits").create_index(["run", "step"], if_not_exists=True)
+    database.table("meta").insert({"store": store_id})
+    connection.execute(f"PRAGMA user_version = {SCHEMA}")
+    connection.commit()
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: list[Mapping[str, Any]]) -> None:
+    key = _TABLES[table][1]
+    _database(connection).table(table).insert_all((dict(row) for row in rows), pk=key, replace=True)
+    connection.commit()
+
+
+def _database(connection: sqlite3.Connection) -> Database:
+    # Imported here: it takes longer to import than most commands take to run.
+    from sqlite_utils import Database
+
+    return Database(connection)

@@ -1,0 +1,112 @@
+"""Writing one pack: data first, header last, then durable, then named.
+
+The file has no header until everything else is in it, so a pack that was cut short is never taken for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cairn.ids import BlobRef, blob_id
+from cairn.io.disk import Disk
+from cairn.io.layout import Layout
+from cairn.objects.pack import MAX_BYTES, encode_header, head_bound
+
+_GATHER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NewBlob:
+    """Bytes that this process alone can change, with their id."""
+
+    ref: BlobRef
+    data: memoryview
+
+
+def private(data: memoryview) -> NewBlob:
+    """Copy bytes that another thread may be changing, and hash the copy: the id is of the very bytes written."""
+    copy = memoryview(bytes(data))
+    return NewBlob(BlobRef(blob_id(copy), copy.nbytes), copy)
+
+
+class PackWriter:
+    """Streams blobs into a pack whose number of blobs is known only roughly."""
+
+    def __init__(self, disk: Disk, layout: Layout, write_id: str, serial: int, *, head: int) -> None:
+        self._disk, self._layout = disk, layout
+        self._write_id, self._serial, self._head = write_id, serial, head
+        self._blobs: list[BlobRef] = []
+        self._trees = 0
+        self._small: list[memoryview] = []
+        self._small_bytes = 0
+        self.bytes = head
+        disk.make_folder(layout.tmp)
+        self._tmp = layout.temporary(write_id, f"pack-{serial}")
+        self._file = disk.create(self._tmp)
+        self._file.skip(head)
+
+    @classmethod
+    def for_up_to(cls, disk: Disk, layout: Layout, write_id: str, serial: int, *, blobs: int) -> PackWriter:
+        """Start a pack of at most this many blobs."""
+        return cls(disk, layout, write_id, serial, head=head_bound(blobs))
+
+    def has_room(self, size: int) -> bool:
+        """Whether a blob of this size still fits under the cap."""
+        return self.bytes + size <= MAX_BYTES
+
+    def add(self, blob: NewBlob, *, is_tree: bool = False) -> None:
+        """Append a blob; trees come last."""
+        self._blobs.append(blob.ref)
+        self._trees += is_tree
+        self.bytes += blob.ref.size
+        self._small.append(blob.data)
+        self._small_bytes += blob.ref.size
+        if self._small_bytes >= _GATHER_BYTES:
+            self._flush()
+
+    def finish(self) -> str:
+        """Write the header, make the pack durable and give it its name; return its id."""
+        self._flush()
+        pack_id, head = encode_header(
+            self._blobs, trees=self._trees, write_id=self._write_id, serial=self._serial, reserved=self._head
+        )
+        self._file.write_at(0, head)
+        self._file.sync()
+        self._file.close()
+        target = self._layout.pack(pack_id)
+        self._disk.make_folder(self._layout.packs)
+        self._disk.make_folder(target.parent)
+        self._disk.rename(self._tmp, target)
+        self._disk.sync_folder(target.parent)
+        return pack_id
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        self._file.close()
+        self._disk.unlink(self._tmp)
+
+    def _flush(self) -> None:
+        if len(self._small) == 1:
+            self._file.write(self._small[0])
+        elif self._small:
+            self._file.write_many(self._small)
+        self._small.clear()
+        self._small_bytes = 0
+
+
+def write_pack(
+    disk: Disk, layout: Layout, write_id: str, serial: int, blobs: list[NewBlob], trees: list[NewBlob]
+) -> str:
+    """Write a pack whose blobs are all known, with a header of exactly its size; return its id."""
+    refs = [blob.ref for blob in (*blobs, *trees)]
+    _, head = encode_header(refs, trees=len(trees), write_id=write_id, serial=serial)
+    writer = PackWriter(disk, layout, write_id, serial, head=len(head))
+    try:
+        for blob in blobs:
+            writer.add(blob)
+        for tree in trees:
+            writer.add(tree, is_tree=True)
+        return writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
