@@ -148,7 +148,7 @@ class Blobs:
     def _joined(self, refs: Sequence[BlobRef]) -> memoryview | None:
         """One view over blobs that were just read, when they follow each other in one pack."""
         reader = self._readers.get(self._where.get(refs[0].id, ""))
-        if reader is None:
+        if reader is None or not self._mapped:
             return None
         start = end = reader.header.places[refs[0].id].offset
         for ref in refs:

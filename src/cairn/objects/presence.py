@@ -1,0 +1,35 @@
+"""The check before publishing: is every pack that an entry needs really there?
+
+An index, an open mapping or an earlier look-up proves nothing, because gc may have moved a pack since. A pack in the
+trash is taken back. Together with the lease that the caller has held since before its first look-up, this is what
+makes gc safe: see `cairn.store.gc` for the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cairn.io.disk import Disk
+from cairn.io.layout import Layout
+from cairn.objects.blobs import list_trash
+
+
+def secure(disk: Disk, layout: Layout, needed: Mapping[str, int]) -> set[str]:
+    """Make sure that packs, by id with their size in bytes, are in place; return those that are lost."""
+    return {pack_id for pack_id, size in needed.items() if not _is_there(disk, layout, pack_id, size)}
+
+
+def _is_there(disk: Disk, layout: Layout, pack_id: str, size: int) -> bool:
+    target = layout.pack(pack_id)
+    if disk.size(target) == size:
+        return True
+    for item in list_trash(disk, layout):
+        if item.pack_id == pack_id and disk.size(layout.trashed(item)) == size:
+            try:
+                disk.rename(layout.trashed(item), target)
+            except FileNotFoundError:
+                continue
+            disk.sync_folder(target.parent)
+            disk.sync_folder(layout.trash)
+    # Somebody else may have taken it back between the two looks.
+    return disk.size(target) == size
