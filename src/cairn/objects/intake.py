@@ -18,6 +18,7 @@ from cairn.io.disk import Disk
 from cairn.io.layout import Layout
 from cairn.objects.blobs import Blobs
 from cairn.objects.cutting import cut
+from cairn.objects.pack import MAX_BLOBS
 from cairn.objects.presence import secure
 from cairn.objects.reader import read_header
 from cairn.objects.writer import NewBlob, PackWriter, private, write_pack
@@ -92,8 +93,9 @@ class Intake:
         ref = BlobRef(blob_id(data), len(data))
         self._origins.setdefault(ref, _Origin(None, 0, 0, data))
         if not self._is_known(ref):
-            self._hold(NewBlob(ref, memoryview(data)))
-            self._trees.append(NewBlob(ref, memoryview(data)))
+            blob = NewBlob(ref, memoryview(data))
+            self._hold(blob)
+            self._trees.append(blob)
         return ref
 
     def finish(self) -> list[str]:
@@ -116,6 +118,7 @@ class Intake:
         view = value.data()
         refs = []
         for start, stop in cut(value.nbytes):
+            component.passed()
             ref = BlobRef(blob_id(view[start:stop]), stop - start)
             if not self._is_known(ref):
                 blob = private(view[start:stop])
@@ -148,9 +151,18 @@ class Intake:
         self._sizes[pack_id] = size
 
     def _write_shared(self, blobs: list[tuple[int, NewBlob]], trees: list[NewBlob]) -> None:
-        if blobs or trees:
-            ordered = [blob for _, blob in sorted(blobs, key=lambda item: -item[0])]
-            pack_id = write_pack(self._disk, self._layout, self._write_id, self._next_serial(), ordered, trees)
+        ordered = [(blob, False) for _, blob in sorted(blobs, key=lambda item: -item[0])]
+        ordered += [(tree, True) for tree in trees]
+        for start in range(0, len(ordered), MAX_BLOBS):
+            part = ordered[start : start + MAX_BLOBS]
+            pack_id = write_pack(
+                self._disk,
+                self._layout,
+                self._write_id,
+                self._next_serial(),
+                [blob for blob, is_tree in part if not is_tree],
+                [blob for blob, is_tree in part if is_tree],
+            )
             self._wrote(pack_id)
 
     def _wrote(self, pack_id: str) -> None:
@@ -188,12 +200,19 @@ class _Component:
 
     def __init__(self, intake: Intake, pieces: int) -> None:
         self._intake = intake
-        self._left = pieces
+        self._pieces = pieces
+        self._seen = 0
+        self._new = 0
         self._pending: list[tuple[int, NewBlob]] = []
         self._bytes = 0
         self._writer: PackWriter | None = None
 
+    def passed(self) -> None:
+        """Count a piece, new or known."""
+        self._seen += 1
+
     def add(self, itemsize: int, blob: NewBlob) -> None:
+        self._new += 1
         self._bytes += blob.ref.size
         self._pending.append((itemsize, blob))
         if self._writer is not None or self._bytes >= OWN_PACK_BYTES:
@@ -216,11 +235,15 @@ class _Component:
             if self._writer is None:
                 intake = self._intake
                 self._writer = PackWriter.for_up_to(
-                    intake._disk, intake._layout, intake._write_id, intake._next_serial(), blobs=self._left
+                    intake._disk, intake._layout, intake._write_id, intake._next_serial(), blobs=self._expected()
                 )
             self._writer.add(blob)
-            self._left -= 1
         self._pending.clear()
+
+    def _expected(self) -> int:
+        """How many blobs the next pack's header should have room for; a pack that is full is followed by another."""
+        share = min(1.0, 1.25 * self._new / max(self._seen, 1))
+        return len(self._pending) + 64 + int((self._pieces - self._seen) * share)
 
     def _close(self) -> None:
         if self._writer is not None:

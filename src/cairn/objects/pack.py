@@ -19,6 +19,8 @@ from cairn.ids import BlobRef, blob_id, is_id
 FORMAT = "1"
 MAX_HEADER = 100_000_000
 MAX_BYTES = 4 << 30
+MAX_BLOBS = 500_000
+"""Keeps every header well under its limit."""
 ALIGN = 64
 ALIGN_LARGE = 4096
 LARGE_BYTES = 1 << 20

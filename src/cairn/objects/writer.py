@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cairn.ids import BlobRef, blob_id
 from cairn.io.disk import Disk
 from cairn.io.layout import Layout
-from cairn.objects.pack import MAX_BYTES, encode_header, head_bound
+from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, encode_header, head_bound
 
 _GATHER_BYTES = 1 << 20
 
@@ -32,8 +32,11 @@ def private(data: memoryview) -> NewBlob:
 class PackWriter:
     """Streams blobs into a pack whose number of blobs is known only roughly."""
 
-    def __init__(self, disk: Disk, layout: Layout, write_id: str, serial: int, *, head: int) -> None:
+    def __init__(
+        self, disk: Disk, layout: Layout, write_id: str, serial: int, *, head: int, blobs: int = MAX_BLOBS
+    ) -> None:
         self._disk, self._layout = disk, layout
+        self._most = blobs
         self._write_id, self._serial, self._head = write_id, serial, head
         self._blobs: list[BlobRef] = []
         self._trees = 0
@@ -48,11 +51,12 @@ class PackWriter:
     @classmethod
     def for_up_to(cls, disk: Disk, layout: Layout, write_id: str, serial: int, *, blobs: int) -> PackWriter:
         """Start a pack of at most this many blobs."""
-        return cls(disk, layout, write_id, serial, head=head_bound(blobs))
+        most = min(blobs, MAX_BLOBS)
+        return cls(disk, layout, write_id, serial, head=head_bound(most), blobs=most)
 
     def has_room(self, size: int) -> bool:
-        """Whether a blob of this size still fits under the cap."""
-        return self.bytes + size <= MAX_BYTES
+        """Whether a blob of this size still fits."""
+        return len(self._blobs) < self._most and self.bytes + size <= MAX_BYTES
 
     def add(self, blob: NewBlob, *, is_tree: bool = False) -> None:
         """Append a blob; trees come last."""

@@ -1,0 +1,161 @@
+"""All runs and tags of a store, read from their entries and kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cairn.errors import Conflict, Damaged, NotFound
+from cairn.history import names
+from cairn.history.commit import Commit, read
+from cairn.history.run import Run
+from cairn.io.disk import Disk
+from cairn.io.layout import Layout
+from cairn.io.leases import Lease
+from cairn.io.log import Entry, Log
+
+_ATTEMPTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A name that does not move by itself, and the commit it stands for."""
+
+    name: str
+    commit: Commit
+    time: str
+
+
+class Journal:
+    """Reads and extends the logs of one store."""
+
+    def __init__(self, disk: Disk, layout: Layout) -> None:
+        self._disk, self._layout = disk, layout
+        self._runs: dict[str, Run] = {}
+        self._tags: dict[str, Log] = {}
+
+    # Runs.
+
+    def run(self, name: str) -> Run:
+        """Return a run as its entries are now, whether it exists or not."""
+        return self._run(name).refresh()
+
+    def runs(self) -> dict[str, Run]:
+        """Return all runs that have entries, deleted ones included, by name."""
+        return {name: self.run(name) for name in self._disk.names(self._layout.runs) if names.is_name(name)}
+
+    def live_runs(self) -> dict[str, Run]:
+        """Return the runs that exist."""
+        return {name: run for name, run in self.runs().items() if run.exists}
+
+    def existing(self, name: str) -> Run:
+        """Return a run that exists. Raises NotFound with the names there are, Damaged when it cannot be known."""
+        run = self.run(name)
+        if run.exists:
+            return run
+        if run.is_damaged:
+            wound = run.log.wounds[0] if run.log.wounds else None
+            raise Damaged(
+                f"run {name!r} cannot be read: {wound.file if wound else run.bad[0][1]}"
+                f"{f': expected {wound.expected}, found {wound.found}' if wound else ''}; run `cairn verify`"
+            )
+        live = sorted(self.live_runs())
+        if run.state.renamed_to in live:
+            raise NotFound(f"run {name!r} was renamed to {run.state.renamed_to!r}")
+        raise NotFound(f"run {name!r}: expected one of {', '.join(live) or 'no runs yet'}")
+
+    def commits(self) -> Iterator[Commit]:
+        """Return every commit of every run that exists, a commit of two runs twice."""
+        for run in self.live_runs().values():
+            yield from run.state.commits.values()
+
+    def by_id(self, commit_id: str) -> Commit | None:
+        """Return a commit of any run, of an existing one if possible."""
+        found = None
+        for run in self.runs().values():
+            commit = run.state.commits.get(commit_id)
+            if commit is not None:
+                if run.exists:
+                    return commit
+                found = commit
+        return found
+
+    # Tags.
+
+    def tags(self) -> dict[str, Tag]:
+        """Return the tags that are set, by name; what cannot be read is left out."""
+        found = {}
+        for name in self._disk.names(self._layout.tags):
+            if names.is_name(name):
+                tag = self._tag(name)
+                if tag is not None:
+                    found[name] = tag
+        return found
+
+    def tag_logs(self) -> dict[str, Log]:
+        """Return the log of every tag, deleted ones included."""
+        logs = {}
+        for name in self._disk.names(self._layout.tags):
+            if names.is_name(name):
+                logs[name] = self.tag_log(name)
+        return logs
+
+    def tag_log(self, name: str) -> Log:
+        """Return a tag's log as it is now."""
+        log = self._tags.get(name)
+        if log is None:
+            log = self._tags[name] = Log(self._disk, self._layout.tags / name)
+        log.refresh()
+        return log
+
+    # Writing.
+
+    def append(
+        self, log: Log, lease: Lease, op: str, fields: Mapping[str, Any], still: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
+        """Create the next entry of a log and return its document.
+
+        When another entry took the number, `still` is asked whether the operation still makes sense: it raises the
+        Conflict to report, or returns, and then the next number is tried.
+        """
+        tmp = self._layout.temporary(lease.write_id, "entry")
+        for _ in range(_ATTEMPTS):
+            log.refresh()
+            still()
+            document = log.next_document(op, lease.write_id, dict(fields))
+            lease.renew()
+            try:
+                log.append(document, tmp)
+            except FileExistsError:
+                continue
+            log.refresh()
+            return document
+        raise Conflict(f"{log.folder}: {_ATTEMPTS} other entries came first; try again when it is quieter")
+
+    def _run(self, name: str) -> Run:
+        run = self._runs.get(name)
+        if run is None:
+            run = self._runs[name] = Run(name, Log(self._disk, self._layout.runs / name), self.run)
+        return run
+
+    def _tag(self, name: str) -> Tag | None:
+        log = self.tag_log(name)
+        if not log.entries:
+            return None
+        try:
+            return tag_of(name, log.entries[-1])
+        except Damaged:
+            return None
+
+
+def tag_of(name: str, entry: Entry) -> Tag | None:
+    """Read what a tag's newest entry says: a commit, or None after a deletion. Raises Damaged."""
+    document = entry.document
+    if document.get("op") == "delete":
+        return None
+    run = document.get("run")
+    if document.get("op") != "set" or not isinstance(run, str):
+        raise Damaged(f"{entry.file}: expected a tag to be set or deleted, found {document!r:.100}")
+    commit = read(document.get("commit"), run=run, what=str(entry.file), packs=document.get("packs", ()))
+    return Tag(name, commit, str(document.get("time")))

@@ -1,0 +1,222 @@
+"""A run: what its entries add up to.
+
+Entries are replayed in order. A commit's entry holds the whole commit document, so steps, metrics and parents need no
+pack. The tip is the last commit or rewind target; a tip that the run moved away from, and that the new tip does not
+descend from, is an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cairn.errors import Damaged
+from cairn.history.commit import Commit, read
+from cairn.ids import is_id
+from cairn.io.log import Entry, Log
+
+ALL = "*"
+"""In `dropped`: the whole content."""
+
+MAX_RENAMES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One line of the reflog: what an entry did."""
+
+    seq: int
+    time: str
+    op: str
+    commit: str | None
+    text: str
+
+
+@dataclass(slots=True)
+class State:
+    """What a run's entries say, up to one of them."""
+
+    exists: bool = False
+    tip: str | None = None
+    commits: dict[str, Commit] = field(default_factory=dict)
+    attempts: list[str] = field(default_factory=list)
+    started_from: str | None = None
+    renamed_to: str | None = None
+
+    def copy(self) -> State:
+        """Return a state that can go another way."""
+        return replace(self, commits=dict(self.commits), attempts=list(self.attempts))
+
+
+class Run:
+    """One run's log, replayed as far as it has been read."""
+
+    def __init__(self, name: str, log: Log, others: Callable[[str], Run], depth: int = 0) -> None:
+        self.name = name
+        self.log = log
+        self.state = State()
+        self.moves: list[Move] = []
+        self.bad: list[tuple[Entry, Damaged]] = []
+        self._others = others
+        self._depth = depth
+        self._replayed: list[Entry] = []
+        self._steps: dict[int, str] | None = None
+
+    def refresh(self) -> Run:
+        """Take in the entries that are new on disk."""
+        self.log.refresh()
+        entries = self.log.entries
+        if self._replayed and (len(entries) < len(self._replayed) or entries[0].seal != self._replayed[0].seal):
+            self.state, self.moves, self.bad, self._replayed, self._steps = State(), [], [], [], None
+        for entry in entries[len(self._replayed) :]:
+            self._replayed.append(entry)
+            self._take(entry)
+        return self
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run has entries and was not deleted."""
+        return self.state.exists
+
+    @property
+    def tip(self) -> Commit | None:
+        """The last commit or rewind target."""
+        return self.state.commits.get(self.state.tip or "")
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether some entry cannot be read or makes no sense."""
+        return bool(self.log.wounds or self.bad)
+
+    def line(self, start: str | None = None) -> Iterator[Commit]:
+        """Walk from a commit (the tip) to the oldest known ancestor by first parents."""
+        commit = self.state.commits.get(start or self.state.tip or "")
+        seen: set[str] = set()
+        while commit is not None and commit.id not in seen:
+            seen.add(commit.id)
+            yield commit
+            commit = self.state.commits.get(commit.parents[0]) if commit.parents else None
+
+    def on_line(self, step: int) -> Commit | None:
+        """Return the newest commit of the current line with this step."""
+        if self._steps is None:
+            self._steps = {}
+            for commit in self.line():
+                if commit.step is not None:
+                    self._steps.setdefault(commit.step, commit.id)
+        found = self._steps.get(step)
+        return self.state.commits[found] if found else None
+
+    def state_at(self, seq: int, depth: int = 0) -> State:
+        """Return what the entries up to a number add up to. Raises Damaged when runs continue each other in a ring."""
+        if depth > MAX_RENAMES:
+            raise Damaged(f"run {self.name!r}: expected at most {MAX_RENAMES} renames in a row, found more")
+        past = Run(self.name, self.log, self._others, depth)
+        for entry in self.log.entries:
+            if entry.seq <= seq:
+                past._take(entry)
+        return past.state
+
+    def _take(self, entry: Entry) -> None:
+        document = entry.document
+        action = getattr(self, f"_{document.get('op')}_entry", None)
+        try:
+            if action is None:
+                raise Damaged(f"{entry.file}: expected an operation that this version knows, found {document!r:.100}")
+            commit, text = action(entry, document)
+        except Damaged as error:
+            self.bad.append((entry, error))
+            return
+        self.moves.append(Move(entry.seq, str(document.get("time")), document["op"], commit, text))
+
+    def _commit_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str, str]:
+        commit = self._read_commit(entry, document)
+        if not self.state.exists:
+            self.state = State(exists=True)
+        old = self.state.tip
+        self.state.commits.setdefault(commit.id, commit)
+        self._move_tip(commit.id)
+        if self._steps is not None and commit.step is not None and commit.parents[:1] == ((old,) if old else ()):
+            self._steps[commit.step] = commit.id
+        else:
+            self._steps = None
+        return commit.id, commit.message or ""
+
+    def _create_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
+        source = document.get("continues")
+        if source is None:
+            commit = self._read_commit(entry, document)
+            self.state = State(exists=True, tip=commit.id, commits={commit.id: commit}, started_from=commit.id)
+            self._steps = None
+            return commit.id, f"starts from {commit.id[:12]}"
+        name, seq = source.get("run"), source.get("seq")
+        if not isinstance(name, str) or type(seq) is not int:
+            raise Damaged(f"{entry.file}: expected a run and an entry to continue, found {source!r:.100}")
+        if name == self.name and seq >= entry.seq:
+            raise Damaged(f"{entry.file}: expected to continue an earlier entry, found entry {seq}")
+        state = (self if name == self.name else self._others(name)).state_at(seq, self._depth + 1).copy()
+        state.commits = {key: replace(commit, run=self.name) for key, commit in state.commits.items()}
+        state.exists, state.renamed_to = True, None
+        self.state, self._steps = state, None
+        return state.tip, f"continues {name}"
+
+    def _rewind_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str, str]:
+        target = document.get("to")
+        if target not in self.state.commits:
+            raise Damaged(f"{entry.file}: expected to rewind to a commit of this run, found {target!r:.80}")
+        self._move_tip(target)
+        self._steps = None
+        return target, f"back to {self.state.commits[target]}"
+
+    def _drop_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
+        parts = self._parts(entry, document)
+        for commit in self._named(entry, document):
+            dropped = tuple(dict.fromkeys((*commit.dropped, *parts)))
+            self.state.commits[commit.id] = replace(commit, dropped=dropped)
+        return None, f"{len(document['commits'])} commits: {document.get('reason') or 'on request'}"
+
+    def _undrop_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
+        parts = self._parts(entry, document)
+        for commit in self._named(entry, document):
+            left = () if ALL in parts else tuple(part for part in commit.dropped if part not in parts)
+            self.state.commits[commit.id] = replace(commit, dropped=left)
+        return None, f"{len(document['commits'])} commits"
+
+    def _delete_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
+        target = document.get("renamed_to")
+        self.state.exists = False
+        self.state.renamed_to = target if isinstance(target, str) else None
+        return self.state.tip, f"renamed to {target}" if target else "deleted"
+
+    def _move_tip(self, new: str) -> None:
+        old = self.state.tip
+        self.state.tip = new
+        if old is None or old in self.state.attempts:
+            return
+        if all(commit.id != old for commit in self._ancestry(new, old)):
+            self.state.attempts.append(old)
+
+    def _ancestry(self, new: str, old: str) -> Iterator[Commit]:
+        """The new tip's line as far as the answer needs: most commits sit right on the old tip."""
+        for commit in self.line(new):
+            yield commit
+            if commit.id == old:
+                return
+
+    def _read_commit(self, entry: Entry, document: dict[str, Any]) -> Commit:
+        return read(document.get("commit"), run=self.name, what=str(entry.file), packs=document.get("packs", ()))
+
+    def _named(self, entry: Entry, document: dict[str, Any]) -> list[Commit]:
+        ids = document.get("commits")
+        if not isinstance(ids, list) or not all(is_id(item) and item in self.state.commits for item in ids):
+            raise Damaged(f"{entry.file}: expected commits of this run, found {ids!r:.100}")
+        return [self.state.commits[item] for item in ids]
+
+    def _parts(self, entry: Entry, document: dict[str, Any]) -> tuple[str, ...]:
+        parts = document.get("only")
+        if parts is None:
+            return (ALL,)
+        if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+            raise Damaged(f"{entry.file}: expected the parts to drop, found {parts!r:.100}")
+        return tuple(parts)
