@@ -1,0 +1,125 @@
+"""numpy arrays and scalars to bytes and back: C order, little-endian, every bit kept.
+
+Byte order is changed on integers of the element's size, never on floats, so that no NaN loses its payload.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from cairn.state import dtypes
+
+Array = npt.NDArray[Any]
+DType = np.dtype[Any]
+
+_COMPLEX = {"C64", "complex128", "complex32", "bcomplex32"}
+_BIG_HOST = sys.byteorder == "big"
+
+
+def _types() -> dict[str, type[Any]]:
+    found: dict[str, type[Any]] = {}
+    for name, library in dtypes.LIBRARY_NAMES.items():
+        scalar = np.dtype(library).type if hasattr(np, library) else getattr(ml_dtypes, library, None)
+        if scalar is not None:
+            found[name] = scalar
+    return found
+
+
+_BY_NAME = _types()
+_BY_TYPE = {scalar: name for name, scalar in _BY_NAME.items()} | {
+    np.dtype(code).type: f"{'I' if code.islower() else 'U'}{8 * np.dtype(code).itemsize}" for code in "iIlLqQ"
+}
+SCALAR_TYPES = frozenset({*_BY_TYPE, np.datetime64, np.timedelta64})
+"""The types of scalars that can be kept."""
+
+
+def name_of(dtype: DType) -> str | None:
+    """The name of an element type in trees, or None when its values cannot be kept exactly."""
+    if dtype.metadata is not None:
+        return None
+    if dtype.kind in "mM":
+        name = dtype.name
+        return name if dtypes.is_time(name) else None
+    known = _BY_TYPE.get(dtype.type)
+    if known is None or (dtype.itemsize == 1 and dtype.byteorder == ">"):
+        return None
+    return known
+
+
+def is_big(dtype: DType) -> bool:
+    """Whether elements of this type lie in memory with the most significant byte first."""
+    return dtype.itemsize > 1 and (dtype.byteorder == ">" or (_BIG_HOST and dtype.byteorder == "="))
+
+
+@cache
+def dtype_of(name: str, big: bool) -> DType | None:
+    """The element type of a name, or None when this installation of numpy and ml_dtypes lacks it."""
+    if dtypes.is_time(name):
+        try:
+            dtype = np.dtype(name)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if dtype.name != name:
+            return None
+    elif name in _BY_NAME:
+        dtype = np.dtype(_BY_NAME[name])
+    else:
+        return None
+    if dtype.itemsize == 1 or big == _BIG_HOST:
+        return dtype
+    return dtype.newbyteorder(">" if big else "<")
+
+
+def array_bytes(array: Array, name: str) -> memoryview:
+    """The bytes of an array as stored; without a copy when they lie in memory exactly so."""
+    if array.flags.c_contiguous and not is_big(array.dtype):
+        return array.reshape(-1).view(np.uint8).data
+    copy = np.array(array, order="C", copy=True).reshape(-1).view(np.uint8)
+    if is_big(array.dtype):
+        _swap(copy, name, array.dtype.itemsize)
+    return copy.data
+
+
+def scalar_bytes(scalar: Any, name: str) -> bytes:
+    """The bytes of a numpy scalar as stored."""
+    data = np.frombuffer(bytearray(scalar.tobytes()), np.uint8)
+    if is_big(scalar.dtype):
+        _swap(data, name, data.nbytes)
+    return data.tobytes()
+
+
+def array_from(data: memoryview, name: str, dtype: DType, shape: tuple[int, ...], copy: bool) -> Array:
+    """Make an array of stored bytes: a read-only view where possible, or, if `copy`, fresh and writable."""
+    little = dtype_of(name, big=False)
+    big = is_big(dtype)
+    raw = np.ndarray(shape, little, buffer=data)
+    if copy or big or not raw.flags.aligned:
+        raw = np.array(raw, order="C", copy=True)
+    if big:
+        _swap(raw.reshape(-1).view(np.uint8), name, dtype.itemsize)
+        raw = raw.view(dtype)
+    raw.flags.writeable = copy
+    return raw
+
+
+def empty(dtype: DType, shape: tuple[int, ...], copy: bool) -> Array:
+    """Make an array of no elements."""
+    array = np.empty(shape, dtype)
+    array.flags.writeable = copy
+    return array
+
+
+def scalar_from(data: bytes, dtype: DType, name: str) -> Any:
+    """Make a numpy scalar of stored bytes."""
+    return array_from(memoryview(data), name, dtype, (1,), copy=True)[0]
+
+
+def _swap(raw: npt.NDArray[np.uint8], name: str, itemsize: int) -> None:
+    width = itemsize // 2 if name in _COMPLEX else itemsize
+    raw.view(f"u{width}").byteswap(inplace=True)

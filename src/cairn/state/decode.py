@@ -1,0 +1,201 @@
+"""Trees back to a live state: plain containers, numpy arrays, and one array wherever the state had one memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from cairn.errors import NotFound, UsageError
+from cairn.ids import BlobRef
+from cairn.state import arrays
+from cairn.state import manifest as manifests
+from cairn.state.arrays import Array
+from cairn.state.manifest import Manifest, Spot, Tie
+from cairn.state.paths import Scalar
+from cairn.state.reader import Opened, Place, Reader
+from cairn.state.syntax import Body, Link, Long, Steps, Tensor
+from cairn.state.trees import stands_for_itself
+
+__all__ = ["Manifest", "Source", "Tie", "load", "read_manifest"]
+
+
+class Source(Protocol):
+    """Where blobs come from; every byte it returns was checked against its id."""
+
+    def tree(self, ref: BlobRef) -> bytes:
+        """The bytes of a tree. Raises Damaged."""
+        ...
+
+    def data(self, refs: Sequence[BlobRef]) -> memoryview:
+        """The bytes of the pieces one after the other, read-only. Raises Damaged."""
+        ...
+
+
+def read_manifest(ref: BlobRef, source: Source) -> Manifest:
+    """Read a manifest. Raises Damaged."""
+    return manifests.read(ref, Reader(source.tree))
+
+
+def load(manifest_ref: BlobRef, source: Source, only: Collection[str] | None, copy: bool) -> dict[str, object]:
+    """Load a state, or the components in `only`, in the order it had; arrays are read-only views unless `copy`.
+
+    Raises NotFound for a component that is not there, and Damaged.
+    """
+    reader = Reader(source.tree)
+    manifest = manifests.read(manifest_ref, reader)
+    wanted = choose(manifest, only)
+    tensors = _Known(source, manifest, copy)
+    state: dict[str, object] = {}
+    for component in wanted:
+        place, raw = reader.root(manifest.components[component], component)
+        state[component] = Decoder(reader, source, tensors).value(raw, place)
+        tensors.check_ties(place)
+    return state
+
+
+def choose(manifest: Manifest, only: Collection[str] | None) -> list[str]:
+    """The components to load, in the order of the state. Raises NotFound."""
+    if only is None:
+        return list(manifest.components)
+    if isinstance(only, str):
+        raise UsageError(f"only: expected a set of component names, found the str {only!r}; write {{{only!r}}}")
+    for name in only:
+        if name not in manifest.components:
+            raise NotFound(f"component {name!r}: expected one of {', '.join(manifest.components)}; none has this name")
+    return [name for name in manifest.components if name in only]
+
+
+class Tensors(Protocol):
+    """Gives the array of a tensor, one and the same for one memory."""
+
+    def tensor(self, node: Tensor, place: Place) -> Array:
+        """The array of the tensor at a place."""
+        ...
+
+    def tied(self, node: Link, place: Place) -> Array:
+        """The array that a tie leads to."""
+        ...
+
+
+class Decoder:
+    """Builds values from the nodes of a tree."""
+
+    def __init__(self, reader: Reader, source: Source, tensors: Tensors) -> None:
+        """Read trees with `reader`, long strings from `source`, arrays from `tensors`."""
+        self._reader = reader
+        self._source = source
+        self._tensors = tensors
+
+    def value(self, raw: Any, place: Place) -> object:
+        """Build the value of a node. Raises Damaged."""
+        node = place.parse(raw)
+        if isinstance(node, Tensor):
+            return self._tensors.tensor(node, place)
+        if isinstance(node, Body):
+            return self.container(self._reader.open(node, place), place)
+        if isinstance(node, Link):
+            return self._tensors.tied(node, place)
+        if isinstance(node, Scalar):
+            return scalar(node, place)
+        return self._long(node, place) if isinstance(node, Long) else node
+
+    def container(self, opened: Opened, place: Place) -> object:
+        """Build a container with all that is in it. Raises Damaged."""
+        entries = opened.entries()
+        if opened.shape == "items":
+            items = [self.value(node, place.child(step, key, tree)) for step, key, node, tree in entries]
+            return tuple(items) if opened.kind == "tuple" else items
+        found: dict[object, object] = OrderedDict() if opened.kind == "OrderedDict" else {}
+        for step, key, node, tree in entries:
+            here = place.child(step, key, tree)
+            found[live_key(key, here)] = self.value(node, here)
+        if len(found) != len(opened):
+            place.refuse("expected keys that differ, found two that are equal")
+        return found
+
+    def _long(self, node: Long, place: Place) -> str | bytes:
+        data = bytes(self._source.data(node.blobs))
+        if node.kind == "bytes":
+            return data
+        try:
+            text = data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            place.refuse("expected UTF-8, found other bytes")
+        if stands_for_itself(text):
+            place.refuse("expected a text that cannot stand for itself, found one that can")
+        return text
+
+
+def live_key(key: object, place: Place) -> object:
+    """The key of a mapping as Python has it: numpy scalars made, also inside tuples. Raises Damaged."""
+    if isinstance(key, Scalar):
+        return scalar(key, place)
+    if type(key) is tuple:
+        return tuple([live_key(item, place) for item in key])
+    return key
+
+
+def scalar(node: Scalar, place: Place) -> object:
+    """Make a numpy scalar. Raises Damaged."""
+    return arrays.scalar_from(node.data, _dtype(node.dtype, False, place), node.dtype)
+
+
+def array(node: Tensor, source: Source, place: Place, copy: bool) -> Array:
+    """Make an array. Raises Damaged."""
+    dtype = _dtype(node.dtype, node.big, place)
+    if not node.blobs:
+        return arrays.empty(dtype, node.shape, copy)
+    return arrays.array_from(source.data(node.blobs), node.dtype, dtype, node.shape, copy)
+
+
+def _dtype(name: str, big: bool, place: Place) -> arrays.DType:
+    dtype = arrays.dtype_of(name, big)
+    if dtype is None:
+        place.refuse(f"expected an element type that numpy and ml_dtypes have here, found {name}")
+    return dtype
+
+
+class _Known:
+    """The arrays of a state being loaded in order, so a tie always finds what it leads to."""
+
+    def __init__(self, source: Source, manifest: Manifest, copy: bool) -> None:
+        self._source = source
+        self._copy = copy
+        self._component = ""
+        self._here: dict[Steps, Array] = {}
+        self._of = {tie.at: tie.of for tie in manifest.ties}
+        self._missing = set(self._of) | set(self._of.values())
+        self._shared: dict[Spot, tuple[Tensor, Array]] = {}
+
+    def tensor(self, node: Tensor, place: Place) -> Array:
+        if place.component != self._component:
+            self._component, self._here = place.component, {}
+        spot = Spot(place.component, place.steps)
+        if spot not in self._missing:
+            made = array(node, self._source, place, self._copy)
+        else:
+            self._missing.discard(spot)
+            made = self._memory(node, self._of.get(spot, spot), place)
+        if node.nbytes:
+            self._here[place.steps] = made
+        return made
+
+    def tied(self, node: Link, place: Place) -> Array:
+        if place.component != self._component or node.steps not in self._here:
+            place.refuse(f"expected a tie to an earlier tensor, found the steps {list(node.steps)}")
+        return self._here[node.steps]
+
+    def check_ties(self, place: Place) -> None:
+        """Refuse ties of the manifest to what is no tensor of the component that was just loaded."""
+        for spot in self._missing:
+            if spot.component == place.component:
+                place.refuse(f"expected the tensor of a tie of the manifest, found none at {list(spot.steps)}")
+
+    def _memory(self, node: Tensor, root: Spot, place: Place) -> Array:
+        known = self._shared.get(root)
+        if known is None:
+            known = self._shared[root] = (node, array(node, self._source, place, self._copy))
+        if known[0] != node or not node.nbytes:
+            place.refuse("expected the tensors of a tie to be the same and not empty, found two that differ")
+        return known[1]

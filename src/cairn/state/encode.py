@@ -1,0 +1,248 @@
+"""A live state to its trees: first everything is validated and its leaves listed, then the trees are written.
+
+`sketch` walks the state once, decides every spelling (`cairn.state.trees` has the format) and raises before anything
+is written. Between it and `Sketch.manifest` the caller stores the leaves, in any order.
+
+Types are tested exactly: `numpy.float64` is no float here and an enum's int no int, since neither would come back.
+Ties are the same address, dtype, shape and strides; never equal bytes. Arrays that overlap otherwise are stored
+separately. A list or dict that occurs twice comes back as two.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cairn import canonical
+from cairn.errors import UnsupportedValue
+from cairn.ids import BlobRef
+from cairn.state import arrays, paths, refusals
+from cairn.state.arrays import Array
+from cairn.state.assemble import Draft, Fields, Items, Pair, PutTree, References, finish, list_text, ref_text
+from cairn.state.atoms import atom_text, plain_text
+from cairn.state.leaf import Leaf
+from cairn.state.trees import (
+    COMPONENT_NAME,
+    MAX_DATA_BYTES,
+    MAX_DEPTH,
+    MAX_EXPANDED_BYTES,
+    MAX_TREE_BYTES,
+    PART_BYTES,
+    SPLIT_BYTES,
+    cut,
+    is_plain_key,
+)
+
+__all__ = ["Leaf", "Sketch", "cut", "sketch"]
+
+_REF_BYTES = 90
+"""Upper bound of a reference to a blob in a tree."""
+
+
+class Sketch:
+    """A validated state of which nothing is written yet."""
+
+    def __init__(self, drafts: dict[str, Draft], components: dict[str, list[Leaf]], ties: list[bytes]) -> None:
+        """Hold what `sketch` found."""
+        self.components = components
+        """The leaves by component, in the order of the state; memory that occurs again has no second leaf."""
+        self._drafts = drafts
+        self._ties = ties
+
+    def manifest(self, refs: References, put_tree: PutTree) -> BlobRef:
+        """Write all trees, the manifest last, and return its reference; `refs` has the pieces of every leaf."""
+        entries = [
+            plain_text(name) + b":" + ref_text(put_tree(finish(draft, refs, put_tree)))
+            for name, draft in self._drafts.items()
+        ]
+        ties = list_text(self._ties, put_tree)
+        return put_tree(b'{"components":{' + b",".join(entries) + b'},"ties":' + ties + b"}")
+
+
+def sketch(state: Mapping[str, object]) -> Sketch:
+    """Validate a state, component name to value. Raises UnsupportedValue with the path of what cannot be kept."""
+    if not isinstance(state, Mapping):
+        raise UnsupportedValue(
+            f"state: expected a mapping of component name to value, found {type(state).__qualname__}; "
+            'give each part a name, as in {"model": …}'
+        )
+    encoder = _Encoder()
+    drafts: dict[str, Draft] = {}
+    leaves: dict[str, list[Leaf]] = {}
+    for name, value in state.items():
+        if type(name) is not str or COMPONENT_NAME.fullmatch(name) is None:
+            raise UnsupportedValue(
+                f"state: expected component names of up to 100 letters, digits, '.', '_' and '-' that begin with a "
+                f"letter or digit, found {name!r:.120}; rename the component"
+            )
+        leaves[name] = []
+        drafts[name] = encoder.component(name, value, leaves[name])
+    if len(drafts) * (_REF_BYTES + 104) + SPLIT_BYTES > MAX_TREE_BYTES:
+        raise UnsupportedValue(f"state: expected a few components, found {len(drafts)}; gather them in dicts")
+    return Sketch(drafts, leaves, encoder.ties)
+
+
+class _Encoder:
+    """The walk over a state: where it is, what it has seen."""
+
+    def __init__(self) -> None:
+        self.ties: list[bytes] = []
+        self._first: dict[object, tuple[str, tuple[str | int, ...], Leaf]] = {}
+        self._bytes = 0
+
+    def component(self, name: str, value: object, leaves: list[Leaf]) -> Draft:
+        self._component = name
+        self._leaves = leaves
+        self._here: dict[object, tuple[str | int, ...]] = {}
+        self._steps: list[str | int] = []
+        self._keys: list[object] = []
+        self._open: set[int] = set()
+        return self._value(value)
+
+    def _value(self, value: object) -> Draft:
+        text = atom_text(value)
+        if text is not None:
+            self._spend(len(text))
+            return text
+        make = _CONTAINERS.get(type(value))
+        if make is None:
+            return self._long(value)
+        if isinstance(value, np.ndarray):
+            return self._tensor(value)
+        if id(value) in self._open:
+            raise self._refusal("expected a tree of values, found a container inside itself; refer to it by name")
+        if len(self._steps) >= MAX_DEPTH:
+            raise self._refusal(f"expected at most {MAX_DEPTH} containers inside each other, found more; flatten them")
+        self._open.add(id(value))
+        draft = make(self, value)
+        self._open.remove(id(value))
+        return draft
+
+    def _child(self, step: str | int, key: object, value: object) -> Draft:
+        self._steps.append(step)
+        self._keys.append(key)
+        draft = self._value(value)
+        self._steps.pop()
+        self._keys.pop()
+        return draft
+
+    def _dict(self, value: dict[object, object]) -> Draft:
+        if not all(map(is_plain_key, value)):
+            return self._map("dict", value)
+        fields = Fields([], [], [])
+        for key, item in value.items():
+            assert_key: str = key  # type: ignore[assignment]
+            fields.names.append(assert_key.encode())
+            fields.keys.append(plain_text(assert_key))
+            fields.values.append(self._child(assert_key, key, item))
+        self._spend(sum(map(len, fields.keys)) + 2 * len(fields.keys))
+        return fields
+
+    def _ordered(self, value: OrderedDict[object, object]) -> Draft:
+        return self._map("OrderedDict", value)
+
+    def _map(self, kind: str, value: dict[object, object]) -> Draft:
+        pairs: list[Draft] = []
+        for place, (key, item) in enumerate(value.items()):
+            text = self._key(key)
+            self._spend(len(text) + 4)
+            pairs.append(Pair(text, self._child(place, key, item)))
+        return Items(b'{"$map":{"type":"%s","pairs":' % kind.encode(), pairs, b"}}")
+
+    def _list(self, value: list[object]) -> Draft:
+        self._spend(2 + len(value))
+        return Items(b"", [self._child(place, place, item) for place, item in enumerate(value)], b"")
+
+    def _tuple(self, value: tuple[object, ...]) -> Draft:
+        self._spend(2 + len(value))
+        items = [self._child(place, place, item) for place, item in enumerate(value)]
+        return Items(b'{"$tuple":', items, b"}")
+
+    def _key(self, key: object) -> bytes:
+        text = self._key_text(key, len(self._steps) + 1)
+        if len(text) > SPLIT_BYTES:
+            raise self._refusal(f"expected short keys, found one of {len(text)} bytes; use a list of pairs")
+        return text
+
+    def _key_text(self, key: object, depth: int) -> bytes:
+        text = atom_text(key)
+        if text is not None:
+            return text
+        if type(key) is tuple and depth < MAX_DEPTH:
+            return b'{"$tuple":[' + b",".join([self._key_text(item, depth + 1) for item in key]) + b"]}"
+        raise self._refusal(
+            "expected keys that are str, int, bool, None, float, complex, bytes, numpy scalars or tuples of these, "
+            f"and short; found a key of type {type(key).__qualname__}: {key!r:.80}; use a list of pairs"
+        )
+
+    def _tensor(self, array: Array) -> Draft:
+        name = arrays.name_of(array.dtype)
+        if name is None:
+            raise self._refusal(refusals.of_dtype(array.dtype))
+        order = b',"order":"big"' if arrays.is_big(array.dtype) else b""
+        shape = ",".join(map(str, array.shape))
+        before = f'{{"$tensor":{{"dtype":"{name}","shape":[{shape}],"blobs":'.encode()
+        if array.nbytes == 0:
+            return before + b"[]" + order + b"}}"
+        memory = (array.__array_interface__["data"][0], array.dtype, array.shape, array.strides)
+        steps = tuple(self._steps)
+        here = self._here.setdefault(memory, steps)
+        if here is not steps:
+            return self._tie_text({"$tie": list(here)})
+        first = self._first.get(memory)
+        if first is not None:
+            component, place, leaf = first
+            self.ties.append(self._tie_text({"at": [self._component, list(steps)], "of": [component, list(place)]}))
+            return leaf
+        leaf = self._leaf(array, name, before, order + b"}}")
+        self._first[memory] = (self._component, steps, leaf)
+        return leaf
+
+    def _tie_text(self, tie: dict[str, object]) -> bytes:
+        text = canonical.encode(tie)
+        if len(text) > PART_BYTES:
+            raise self._refusal(
+                f"expected ties of at most {PART_BYTES} bytes, found one of {len(text)}; shorten the keys"
+            )
+        self._spend(len(text) + 1)
+        return text
+
+    def _long(self, value: object) -> Leaf:
+        if type(value) is bytes:
+            return self._leaf(value, "bytes", b'{"$bytes":', b"}")
+        if type(value) is str:
+            return self._leaf(value.encode("utf-8", "surrogatepass"), "str", b'{"$str":', b"}")
+        if type(value) is int:
+            raise self._refusal(f"found an int of {value.bit_length()} bits; store value.to_bytes(…)")
+        raise self._refusal(refusals.of_type(value))
+
+    def _leaf(self, value: Array | bytes, dtype: str, before: bytes, after: bytes) -> Leaf:
+        leaf = Leaf(value, dtype, self._component, tuple(self._keys), before, after)
+        if leaf.nbytes > MAX_DATA_BYTES:
+            raise self._refusal(f"expected at most {MAX_DATA_BYTES} bytes, found {leaf.nbytes}; store it in pieces")
+        self._spend(len(before) + len(after) + _REF_BYTES * len(cut(leaf.nbytes)))
+        self._leaves.append(leaf)
+        return leaf
+
+    def _spend(self, nbytes: int) -> None:
+        self._bytes += nbytes
+        if self._bytes > MAX_EXPANDED_BYTES // 2:
+            raise self._refusal(
+                f"expected at most {MAX_EXPANDED_BYTES // 2} bytes of trees, found more; "
+                "store long lists of numbers as arrays"
+            )
+
+    def _refusal(self, reason: str) -> UnsupportedValue:
+        return UnsupportedValue(f"{paths.readable(self._component, self._keys)}: {reason}; nothing was written")
+
+
+_CONTAINERS: dict[type, Callable[[_Encoder, Any], Draft]] = {
+    np.ndarray: _Encoder._tensor,
+    dict: _Encoder._dict,
+    OrderedDict: _Encoder._ordered,
+    list: _Encoder._list,
+    tuple: _Encoder._tuple,
+}

@@ -1,0 +1,150 @@
+"""A commit as a mapping that reads and checks a value when it is touched.
+
+Dicts give mappings as lazy as the first; everything else is decoded whole on touch. Arrays are read-only views. A
+memory has one array as long as somebody holds it, however often and by whatever name it is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+from cairn.ids import BlobRef
+from cairn.state import manifest as manifests
+from cairn.state.arrays import Array
+from cairn.state.decode import Decoder, Source, array, live_key, load
+from cairn.state.manifest import Manifest, Spot
+from cairn.state.reader import Opened, Place, Reader
+from cairn.state.syntax import Body, Link, Steps, Tensor
+
+__all__ = ["LazyMapping", "LazyState"]
+
+
+class LazyState(Mapping[str, object]):
+    """The components of a commit by name; only the manifest is read at first."""
+
+    def __init__(self, manifest_ref: BlobRef, source: Source) -> None:
+        """Open a commit. Raises Damaged for its manifest."""
+        self._ref = manifest_ref
+        self._source = source
+        self._pool = _Pool(manifest_ref, source)
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._pool.manifest.components:
+            raise KeyError(name)
+        return self._pool.touch(*self._pool.root(name))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._pool.manifest.components
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pool.manifest.components)
+
+    def __len__(self) -> int:
+        return len(self._pool.manifest.components)
+
+    def load(self, *, copy: bool = False) -> dict[str, object]:
+        """Read everything, as `cairn.state.decode.load` does. Raises Damaged."""
+        return load(self._ref, self._source, None, copy)
+
+
+class LazyMapping(Mapping[object, object]):
+    """A dict or OrderedDict of a commit; its keys are known, its values are read when touched."""
+
+    def __init__(self, pool: _Pool, opened: Opened, place: Place) -> None:
+        """Stand for a container that the pool opened."""
+        self._pool = pool
+        self._opened = opened
+        self._place = place
+        self._entries: dict[object, tuple[Place, Any]] = {}
+        for step, key, raw, tree in opened.entries():
+            here = place.child(step, key, tree)
+            self._entries[live_key(key, here)] = (here, raw)
+        if len(self._entries) != len(opened):
+            place.refuse("expected keys that differ, found two that are equal")
+
+    def __getitem__(self, key: object) -> object:
+        place, raw = self._entries[key]
+        return self._pool.touch(place, raw)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def load(self) -> object:
+        """Read everything in it, as a container of the type it had. Raises Damaged."""
+        self._pool.reader.restart()
+        return self._pool.decoder.container(self._opened, self._place)
+
+    def __repr__(self) -> str:
+        return f"<lazy {self._opened.kind} {self._place.path} of {len(self)}>"
+
+
+class _Pool:
+    """What the lazy mappings of a commit share: its trees as far as they were read, and the arrays in use."""
+
+    def __init__(self, manifest_ref: BlobRef, source: Source) -> None:
+        self.reader = Reader(source.tree)
+        self.manifest: Manifest = manifests.read(manifest_ref, self.reader)
+        self.decoder = Decoder(self.reader, source, self)
+        self._source = source
+        self._of = {tie.at: tie.of for tie in self.manifest.ties}
+        self._roots: dict[str, tuple[Place, Any]] = {}
+        self._opened: dict[Spot, Opened] = {}
+        self._nodes: dict[Spot, Tensor] = {}
+        self._arrays: WeakValueDictionary[Spot, Array] = WeakValueDictionary()
+
+    def root(self, component: str) -> tuple[Place, Any]:
+        if component not in self._roots:
+            self._roots[component] = self.reader.root(self.manifest.components[component], component)
+        return self._roots[component]
+
+    def touch(self, place: Place, raw: Any) -> object:
+        self.reader.restart()
+        node = place.parse(raw)
+        if isinstance(node, Body) and node.shape != "items":
+            return LazyMapping(self, self._open(node, place), place)
+        return self.decoder.value(raw, place)
+
+    def tensor(self, node: Tensor, place: Place) -> Array:
+        spot = Spot(place.component, place.steps)
+        spot = self._of.get(spot, spot)
+        if self._nodes.setdefault(spot, node) != node:
+            place.refuse("expected the tensors of a tie to be the same, found two that differ")
+        made = self._arrays.get(spot)
+        if made is None:
+            made = array(node, self._source, place, copy=False)
+            self._arrays[spot] = made
+        return made
+
+    def tied(self, node: Link, place: Place) -> Array:
+        target = self._find(place.component, node.steps)
+        if target is None or not isinstance(target[1], Tensor) or not target[1].nbytes:
+            place.refuse(f"expected a tie to an earlier tensor, found the steps {list(node.steps)}")
+        return self.tensor(target[1], target[0])
+
+    def _find(self, component: str, steps: Steps) -> tuple[Place, object] | None:
+        place, raw = self.root(component)
+        node = place.parse(raw)
+        for step in steps:
+            if not isinstance(node, Body):
+                return None
+            found = self._open(node, place).entry(step)
+            if found is None:
+                return None
+            key, raw, tree = found
+            place = place.child(step, key, tree)
+            node = place.parse(raw)
+        return place, node
+
+    def _open(self, body: Body, place: Place) -> Opened:
+        spot = Spot(place.component, place.steps)
+        if spot not in self._opened:
+            self._opened[spot] = self.reader.open(body, place)
+        return self._opened[spot]

@@ -1,0 +1,42 @@
+"""A leaf of a state: a value whose bytes become blobs."""
+
+from __future__ import annotations
+
+from cairn.state import paths
+from cairn.state.arrays import Array, array_bytes
+
+
+class Leaf:
+    """A tensor, a long str or long bytes; two leaves are the same only if they are one object.
+
+    It refers to the value, so the memory of a tensor is not given back and used anew while addresses are compared.
+    """
+
+    __slots__ = ("_component", "_dtype", "_keys", "_value", "after", "before", "itemsize", "nbytes")
+
+    def __init__(
+        self, value: Array | bytes, dtype: str, component: str, keys: tuple[object, ...], before: bytes, after: bytes
+    ) -> None:
+        """Refer to a value that the encoder accepted; `before` and `after` stand around its blobs in the tree."""
+        self._value = value
+        self._dtype = dtype
+        self._component = component
+        self._keys = keys
+        self.before = before
+        self.after = after
+        self.itemsize = 1 if isinstance(value, bytes) else value.dtype.itemsize
+        self.nbytes = len(value) if isinstance(value, bytes) else value.nbytes
+
+    @property
+    def path(self) -> str:
+        """The value's place, as `cairn.state.paths` spells it for people."""
+        return paths.readable(self._component, self._keys)
+
+    def data(self) -> memoryview:
+        """The bytes as stored: C order, little-endian, flat; a copy is made only if the memory is not so, and now."""
+        if isinstance(self._value, bytes):
+            return memoryview(self._value)
+        return array_bytes(self._value, self._dtype)
+
+    def __repr__(self) -> str:
+        return f"Leaf({self.path}, {self.nbytes} bytes)"

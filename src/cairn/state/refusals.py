@@ -1,0 +1,69 @@
+"""What is said about values that cannot be kept exactly: the type that was found and what to store instead."""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+import numpy as np
+
+_KEPT = (
+    "a dict, OrderedDict, list, tuple, str, bytes, int, float, complex, bool, None, a numpy array or a numpy scalar, "
+    "of exactly these types"
+)
+
+_HINTS: list[tuple[type[Any] | tuple[type[Any], ...], str]] = [
+    (enum.Enum, "store its .value"),
+    (defaultdict, "store dict(value); the default factory is code"),
+    (deque, "store list(value) and its maxlen"),
+    (Set, "store a sorted list of its members: a set has no order of its own"),
+    (np.str_, "store str(value)"),
+    (np.bytes_, "store bytes(value)"),
+    (np.void, "store its fields one by one"),
+    ((np.longdouble, np.clongdouble), "store float(value) or complex(value): its layout differs between machines"),
+    (np.ma.MaskedArray, "store its .data and its .mask"),
+    (np.ndarray, "store numpy.asarray(value), a plain array"),
+    ((bytearray, memoryview), "store bytes(value)"),
+    (range, "store list(value)"),
+    (tuple, "store tuple(value); the names of the fields are code"),
+    (list, "store list(value)"),
+    (Mapping, "store dict(value)"),
+    ((bool, int), "store int(value)"),
+    (float, "store float(value)"),
+    (complex, "store complex(value)"),
+    (str, "store str(value)"),
+    (bytes, "store bytes(value)"),
+    (Callable, "store what it is made of: nothing is pickled"),  # type: ignore[list-item]
+]
+
+
+def of_type(value: object) -> str:
+    """Say why a value of this type is refused and what to store instead."""
+    kind = type(value)
+    hint = next((hint for known, hint in _HINTS if isinstance(value, known)), _foreign(value))
+    return f"expected {_KEPT}; found {kind.__module__}.{kind.__qualname__}; {hint}"
+
+
+def of_dtype(dtype: np.dtype[Any]) -> str:
+    """Say why an array of this dtype is refused and what to store instead."""
+    if dtype.metadata is not None:
+        hint = "its metadata would be lost: store value.view(plain dtype)"
+    elif dtype.kind in "gG" or dtype.char in "gG":
+        hint = "its layout differs between machines: store value.astype('f8') or value.astype('c16')"
+    elif dtype.hasobject:
+        hint = "it holds Python objects, and nothing is pickled: store a list"
+    elif dtype.names is not None:
+        hint = "store each field as an array of its own"
+    elif dtype.kind in "SUT":
+        hint = "store value.tolist()"
+    else:
+        hint = "store value.view('u1') and its shape"
+    return f"expected an array of numbers, bools, dates or durations; found dtype {dtype}; {hint}"
+
+
+def _foreign(value: object) -> str:
+    if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        return "store it as a plain numpy array"
+    return "store what it is made of: nothing is pickled"

@@ -1,0 +1,289 @@
+"""The reading of one JSON node of a tree into what it says, refusing every spelling the encoder does not use.
+
+Nothing here follows a reference, so what stands in other trees is not judged: `cairn.state.reader` does that.
+numpy is not needed, so that listing a commit starts fast.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from cairn.canonical import MAX_INT, parse_float
+from cairn.errors import Damaged
+from cairn.ids import BlobRef, is_id
+from cairn.state import dtypes
+from cairn.state.paths import Scalar
+from cairn.state.trees import (
+    INLINE_BYTES,
+    MAP_TYPES,
+    MAX_DATA_BYTES,
+    MAX_DEPTH,
+    MAX_DIMENSIONS,
+    MAX_INT_TEXT,
+    cut,
+    stands_for_itself,
+)
+
+Steps = tuple[str | int, ...]
+
+
+class Malformed(ValueError):
+    """What is wrong with a node; who knows its place makes it a Damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An array: its element type, byte order, shape and pieces."""
+
+    dtype: str
+    big: bool
+    shape: tuple[int, ...]
+    nbytes: int
+    blobs: tuple[BlobRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The memory of an earlier tensor of the same component."""
+
+    steps: Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Long:
+    """A str or bytes kept in blobs."""
+
+    kind: str
+    nbytes: int
+    blobs: tuple[BlobRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A container: its type, and its entries or the parts that hold them."""
+
+    kind: str
+    """"dict", "OrderedDict", "list" or "tuple"."""
+
+    shape: str
+    """How the entries are spelled: "fields", "items" or "pairs"."""
+
+    raw: Any
+    parts: bool
+
+
+def parse(raw: Any) -> object:
+    """Read a node: a Tensor, Link, Long, Body or Scalar, or the plain value it stands for. Raises Malformed."""
+    kind = type(raw)
+    if kind is dict:
+        for key in raw:
+            if key[:1] == "$":
+                return _special(raw)
+        return Body("dict", "fields", raw, False)
+    if kind is list:
+        return Body("list", "items", raw, False)
+    if kind is str and not stands_for_itself(raw):
+        raise Malformed(f"expected a text over 64 KiB as $str, found it in the tree ({len(raw)} characters)")
+    return raw
+
+
+def parse_key(raw: Any, depth: int = 0) -> object:
+    """Read the key of a pair, numpy scalars as Scalar. Raises Malformed."""
+    if depth > MAX_DEPTH:
+        raise Malformed(f"expected a key with at most {MAX_DEPTH} tuples inside each other, found more")
+    node = parse(raw)
+    if isinstance(node, Body) and node.kind == "tuple" and not node.parts:
+        return tuple([parse_key(item, depth + 1) for item in node.raw])
+    if isinstance(node, Body | Tensor | Link | Long):
+        raise Malformed(f"expected a key, found {raw!r:.60}")
+    return node
+
+
+def parse_refs(raw: Any) -> tuple[BlobRef, ...]:
+    """Read a blob list. Raises Malformed."""
+    if type(raw) is not list:
+        raise Malformed(f"expected a list of blobs, found {raw!r:.60}")
+    return tuple([parse_ref(item) for item in raw])
+
+
+def parse_ref(raw: Any) -> BlobRef:
+    """Read a reference to a blob. Raises Malformed."""
+    if type(raw) is list and len(raw) == 2 and type(raw[1]) is int and raw[1] > 0 and is_id(raw[0]):
+        return BlobRef(raw[0], raw[1])
+    raise Malformed(f'expected a blob as ["<id>", length], found {raw!r:.90}')
+
+
+def parse_steps(raw: Any) -> Steps:
+    """Read a path inside a component. Raises Malformed."""
+    if type(raw) is list and len(raw) <= MAX_DEPTH:
+        for step in raw:
+            if not (type(step) is str or (type(step) is int and step >= 0)):
+                break
+        else:
+            return tuple(raw)
+    raise Malformed(f"expected a list of at most {MAX_DEPTH} keys and places, found {raw!r:.90}")
+
+
+def members(raw: Any, *expected: str) -> list[Any]:
+    """The values of an object that has exactly these members in this order. Raises Malformed."""
+    if type(raw) is not dict or list(raw) != list(expected):
+        raise Malformed(f"expected an object with {', '.join(expected)}, found {raw!r:.90}")
+    return list(raw.values())
+
+
+def _special(raw: dict[str, Any]) -> object:
+    if len(raw) != 1:
+        raise Malformed(f"expected one member beside a key with $, found {len(raw)}: {', '.join(raw)!s:.90}")
+    ((key, inner),) = raw.items()
+    read = _KINDS.get(key)
+    if read is None:
+        raise Malformed(f"expected a kind of value this version knows, found {key!r:.60}")
+    return read(inner)
+
+
+def _tensor(raw: Any) -> Tensor:
+    names = list(raw) if type(raw) is dict else []
+    big = names == ["dtype", "shape", "blobs", "order"] and raw["order"] == "big"
+    if not big and names != ["dtype", "shape", "blobs"]:
+        raise Malformed(f"expected an object with dtype, shape, blobs and perhaps order, found {raw!r:.90}")
+    size = dtypes.itemsize(raw["dtype"])
+    if size is None or (big and size == 1):
+        raise Malformed(
+            f"expected an element type this version knows, found {raw['dtype']!r:.60}{', big-endian' * big}"
+        )
+    shape = raw["shape"]
+    if type(shape) is not list or len(shape) > MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+        raise Malformed(f"expected a shape of at most {MAX_DIMENSIONS} whole numbers, found {shape!r:.90}")
+    if prod([n for n in shape if n]) * size >= 1 << 63:
+        raise Malformed(f"expected a shape that fits in memory, found {shape!r:.90}")
+    nbytes = prod(shape) * size
+    return Tensor(raw["dtype"], big, tuple(shape), nbytes, _pieces(raw["blobs"], nbytes))
+
+
+def _pieces(raw: Any, nbytes: int) -> tuple[BlobRef, ...]:
+    refs = parse_refs(raw)
+    if nbytes > MAX_DATA_BYTES:
+        raise Malformed(f"expected at most {MAX_DATA_BYTES} bytes, found {nbytes}")
+    if len(refs) == 1 and refs[0].size == nbytes and cut(nbytes)[0][1] == nbytes:
+        return refs
+    if [ref.size for ref in refs] != [end - start for start, end in cut(nbytes)]:
+        found = ", ".join(str(ref.size) for ref in refs[:8])
+        raise Malformed(f"expected {nbytes} bytes in {len(cut(nbytes))} pieces, found {len(refs)} pieces of {found}")
+    return refs
+
+
+def _link(raw: Any) -> Link:
+    return Link(parse_steps(raw))
+
+
+def _scalar(raw: Any) -> Scalar:
+    name, text = members(raw, "dtype", "data")
+    size = dtypes.itemsize(name)
+    if size is None:
+        raise Malformed(f"expected an element type this version knows, found {name!r:.60}")
+    try:
+        data = bytes.fromhex(text)
+    except (ValueError, TypeError):
+        data = b""
+    if len(data) != size or data.hex() != text:
+        raise Malformed(f"expected {2 * size} lower-case hex digits, found {text!r:.60}")
+    return Scalar(name, data)
+
+
+def _float(raw: Any) -> float:
+    try:
+        return parse_float(raw, "float")
+    except Damaged:
+        raise Malformed(f"expected the shortest text of a float, found {raw!r:.60}") from None
+
+
+def _int(raw: Any) -> int:
+    try:
+        if type(raw) is str and len(raw) <= MAX_INT_TEXT:
+            value = int(raw, 16)
+            if hex(value) == raw and not -MAX_INT <= value <= MAX_INT:
+                return value
+    except ValueError:
+        pass
+    raise Malformed(f"expected a whole number beyond 2^53 in lower-case hex, found {raw!r:.60}")
+
+
+def _complex(raw: Any) -> complex:
+    if type(raw) is not list or len(raw) != 2:
+        raise Malformed(f"expected a real and an imaginary part, found {raw!r:.60}")
+    return complex(_float(raw[0]), _float(raw[1]))
+
+
+def _tuple(raw: Any) -> Body:
+    return _list_body("tuple", "items", raw)
+
+
+def _map(raw: Any) -> Body:
+    kind, pairs = members(raw, "type", "pairs")
+    if kind not in MAP_TYPES:
+        raise Malformed(f"expected one of the mappings {', '.join(MAP_TYPES)}, found {kind!r:.60}")
+    return _list_body(kind, "pairs", pairs)
+
+
+def _list_body(kind: str, shape: str, raw: Any) -> Body:
+    if type(raw) is list:
+        return Body(kind, shape, raw, False)
+    if type(raw) is dict and list(raw) == ["$list"]:
+        return Body(kind, shape, raw["$list"], True)
+    raise Malformed(f"expected a list, whole or in parts, found {raw!r:.60}")
+
+
+def _text(raw: Any) -> object:
+    if type(raw) is list:
+        return _long("str", raw)
+    try:
+        text = _base64(raw).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise Malformed("expected UTF-8, found other bytes") from None
+    if stands_for_itself(text):
+        raise Malformed("expected a text with lone surrogates, found one that stands for itself")
+    return text
+
+
+def _data(raw: Any) -> object:
+    return _long("bytes", raw) if type(raw) is list else _base64(raw)
+
+
+def _long(kind: str, raw: list[Any]) -> Long:
+    refs = parse_refs(raw)
+    nbytes = sum(ref.size for ref in refs)
+    if nbytes <= INLINE_BYTES:
+        raise Malformed(f"expected {nbytes} bytes to stand in the tree, found blobs")
+    return Long(kind, nbytes, _pieces(raw, nbytes))
+
+
+def _base64(raw: Any) -> bytes:
+    try:
+        data = b64decode(raw, validate=True)
+    except (ValueError, TypeError):
+        raise Malformed(f"expected base64 text, found {raw!r:.60}") from None
+    if len(data) > INLINE_BYTES:
+        raise Malformed(f"expected at most {INLINE_BYTES} bytes to stand in the tree, found {len(data)}")
+    if b64encode(data).decode() != raw:
+        raise Malformed(f"expected base64 text in its one spelling, found {raw!r:.60}")
+    return data
+
+
+_KINDS: dict[str, Callable[[Any], object]] = {
+    "$tensor": _tensor,
+    "$tie": _link,
+    "$scalar": _scalar,
+    "$float": _float,
+    "$int": _int,
+    "$complex": _complex,
+    "$tuple": _tuple,
+    "$map": _map,
+    "$str": _text,
+    "$bytes": _data,
+    "$dict": lambda raw: Body("dict", "fields", raw, True),
+    "$list": lambda raw: Body("list", "items", raw, True),
+}
