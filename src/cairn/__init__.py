@@ -2,3 +2,38 @@
 
 It keeps every checkpoint of a training run, exactly, for the price of what changed.
 """
+
+from cairn.errors import (
+    Busy,
+    CairnError,
+    Conflict,
+    Damaged,
+    Dropped,
+    NotFound,
+    ReadOnly,
+    StoreNotFound,
+    UnsupportedValue,
+    UsageError,
+)
+from cairn.history.commit import Commit
+from cairn.store.handle import RunHandle as Run
+from cairn.store.store import Store, init
+from cairn.store.store import open_store as open  # noqa: A004 - cairn.open is the name users expect
+
+__all__ = [
+    "Busy",
+    "CairnError",
+    "Commit",
+    "Conflict",
+    "Damaged",
+    "Dropped",
+    "NotFound",
+    "ReadOnly",
+    "Run",
+    "Store",
+    "StoreNotFound",
+    "UnsupportedValue",
+    "UsageError",
+    "init",
+    "open",
+]

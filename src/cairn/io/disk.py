@@ -192,6 +192,13 @@ class Disk:
         except FileNotFoundError:
             return None
 
+    def changed(self, path: Path) -> float | None:
+        """Return when a file was last written, renamed or linked, or None when it is not there."""
+        try:
+            return path.stat().st_ctime
+        except FileNotFoundError:
+            return None
+
     def names(self, path: Path) -> list[str]:
         """Return the names in a folder, sorted; none when it is not there."""
         try:

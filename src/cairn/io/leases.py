@@ -143,6 +143,12 @@ def sweep(disk: Disk, layout: Layout) -> None:
             disk.unlink(layout.lease(write_id))
 
 
+def store_age(disk: Disk, layout: Layout, path: Path) -> float:
+    """Return the seconds since a file got its name, by the store's clock; 0 when it is gone."""
+    changed = disk.changed(path)
+    return 0.0 if changed is None else max(0.0, _Judge(disk, layout).now - changed)
+
+
 @contextmanager
 def sole_gc(disk: Disk, layout: Layout) -> Iterator[None]:
     """Hold the lock that lets one gc run at a time. Raises Busy, naming the holder.
@@ -196,7 +202,7 @@ class _Judge:
         if locked is False and self._locks_tell(holder):
             return False
         modified = self._disk.modified(path)
-        return modified is not None and self._now - modified < EXPIRY_SECONDS
+        return modified is not None and self.now - modified < EXPIRY_SECONDS
 
     def _locks_tell(self, holder: dict[str, Any]) -> bool:
         """Whether a free lock proves death: not where locks do nothing, nor for another host of a shared disk."""
@@ -213,7 +219,7 @@ class _Judge:
             return self._disk.is_locked(path) is True
 
     @cached_property
-    def _now(self) -> float:
+    def now(self) -> float:
         """The time by the store's clock, which may not be this host's."""
         with self._probe() as (_, path):
             return self._disk.modified(path) or self._disk.now().timestamp()

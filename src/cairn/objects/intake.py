@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from cairn.errors import CairnError, Damaged
 from cairn.ids import BlobRef, blob_id
@@ -28,13 +28,23 @@ OWN_PACK_BYTES = 16 << 20
 
 _ATTEMPTS = 8
 
+V = TypeVar("V", bound="Value")
+
 
 class Value(Protocol):
     """A value of the state whose bytes become blobs."""
 
-    path: str
-    itemsize: int
-    nbytes: int
+    @property
+    def path(self) -> str:
+        """The words for it in messages."""
+
+    @property
+    def itemsize(self) -> int:
+        """The size of one element in bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all in bytes; never 0."""
 
     def data(self) -> memoryview:
         """Return the bytes, flat."""
@@ -75,10 +85,10 @@ class Intake:
         """Bytes of blobs that no pack had."""
         self.new_packs: list[str] = []
 
-    def component(self, values: Sequence[Value]) -> dict[Value, tuple[BlobRef, ...]]:
+    def component(self, values: Sequence[V]) -> dict[V, tuple[BlobRef, ...]]:
         """Store the values of one component; return the blobs of each."""
         component = _Component(self, sum(len(cut(value.nbytes)) for value in values))
-        refs: dict[Value, tuple[BlobRef, ...]] = {}
+        refs: dict[V, tuple[BlobRef, ...]] = {}
         try:
             for value in sorted(values, key=lambda value: -value.itemsize):
                 refs[value] = self._value(value, component)

@@ -1,0 +1,83 @@
+"""`cairn.json`: the file that makes a folder a store. Written once by `init`, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cairn import canonical
+from cairn.errors import Conflict, Damaged, StoreNotFound
+from cairn.io.disk import Disk
+from cairn.io.layout import CONFIG, Layout
+
+FORMAT = "cairn"
+VERSION = 1
+HASH = "blake3"
+RESERVE_BYTES = 1 << 20
+"""Set aside by `init`, so that a full disk still has room for the entries and leases that freeing space takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a store is: its format version, its id, its options."""
+
+    store_id: str
+    options: dict[str, Any]
+
+
+def create(disk: Disk, layout: Layout) -> Config:
+    """Make a store. Raises Conflict when there is one, or other files are in the way."""
+    if disk.size(layout.config) is not None:
+        raise Conflict(f"{layout.root} is a store already; open it instead")
+    if layout.root.is_dir() and disk.names(layout.root):
+        raise Conflict(f"{layout.root}: expected a new or empty folder, found files in it; choose another place")
+    for parent in reversed((layout.root, *layout.root.parents)):
+        if not parent.is_dir():
+            disk.make_folder(parent)
+    for folder in (layout.runs, layout.tags, layout.packs, layout.leases, layout.trash, layout.tmp):
+        disk.make_folder(folder)
+    fill_reserve(disk, layout)
+    write_id = disk.new_id()
+    document = {"format": FORMAT, "version": VERSION, "store_id": write_id, "hash": HASH, "options": {}}
+    disk.write_new(layout.config, canonical.seal(document), tmp=layout.temporary(write_id, "config"))
+    return Config(write_id, {})
+
+
+def read(disk: Disk, layout: Layout) -> Config:
+    """Read and check what a store is. Raises StoreNotFound or Damaged."""
+    try:
+        data = disk.read(layout.config)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreNotFound(
+            f"{layout.root} is not a store: it has no {CONFIG}; make one with `cairn init {layout.root}`"
+        ) from None
+    document, _ = canonical.unseal(data, str(layout.config))
+    if document.get("format") != FORMAT or document.get("version") != VERSION or document.get("hash") != HASH:
+        raise StoreNotFound(
+            f"{layout.config}: expected {FORMAT} version {VERSION} with {HASH}, found {document.get('format')!r} "
+            f"version {document.get('version')!r} with {document.get('hash')!r}; a newer cairn may read it"
+        )
+    store_id, options = document.get("store_id"), document.get("options")
+    if not isinstance(store_id, str) or not isinstance(options, dict):
+        raise Damaged(f"{layout.config}: expected a store id and options, found {document!r:.120}")
+    return Config(store_id, options)
+
+
+def fill_reserve(disk: Disk, layout: Layout) -> None:
+    """Set the reserve aside, if it is not there."""
+    if disk.size(layout.reserve) is None:
+        file = disk.create(layout.reserve, 0o644)
+        try:
+            file.allocate(RESERVE_BYTES)
+        finally:
+            file.close()
+
+
+def find(start: Path) -> Path | None:
+    """Return the nearest folder at or above `start` that is a store, or whose `store` folder is one."""
+    for folder in (start, *start.parents):
+        for candidate in (folder, folder / "store"):
+            if (candidate / CONFIG).is_file():
+                return candidate
+    return None

@@ -1,0 +1,100 @@
+"""What is in a commit: load it, look into it, write it out as files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cairn.errors import Dropped, NotFound
+from cairn.history.commit import Commit
+from cairn.ids import BlobRef
+from cairn.io.leases import reading
+from cairn.store.core import Core
+
+if TYPE_CHECKING:
+    from cairn.store.listing import Item
+
+
+class Source:
+    """Where decoders get checked bytes from."""
+
+    def __init__(self, core: Core) -> None:
+        self._blobs = core.blobs
+
+    def tree(self, ref: BlobRef) -> bytes:
+        """Return a tree's bytes."""
+        return bytes(self._blobs.read(ref))
+
+    def data(self, refs: Collection[BlobRef]) -> memoryview:
+        """Return the concatenation of blobs."""
+        return self._blobs.data(list(refs))
+
+
+def load(core: Core, commit: Commit, only: Collection[str] | None, *, copy: bool) -> dict[str, Any]:
+    """Return a commit's state. Raises Dropped for content that is no longer kept, unless `only` leaves it out."""
+    from cairn.state import decode
+
+    with reading(core.disk, core.layout, "load"):
+        source = prepare(core, commit)
+        manifest = decode.read_manifest(commit.root, source)
+        wanted = _check_only(commit, manifest.components, only)
+        _check_kept(commit, wanted)
+        return decode.load(commit.root, source, wanted, copy)
+
+
+def open_lazily(core: Core, commit: Commit) -> Mapping[str, Any]:
+    """Return a commit's state as a mapping that reads what is touched."""
+    from cairn.state.lazy import LazyState
+
+    _check_kept(commit, ())
+    return LazyState(commit.root, prepare(core, commit))
+
+
+def prepare(core: Core, commit: Commit) -> Source:
+    """Open the packs that a commit's entry names; what they do not hold is looked for when it is read."""
+    core.blobs.prefer(commit.packs)
+    return Source(core)
+
+
+def checkout(core: Core, commit: Commit, target: Path, only: Collection[str], *, force: bool) -> list[Path]:
+    """Write a commit's components as files; return their paths."""
+    from cairn.files.checkout import write
+
+    with reading(core.disk, core.layout, "checkout"):
+        state = load(core, commit, only or None, copy=False)
+        return write(core.disk, state, target, force=force)
+
+
+def ls(core: Core, commit: Commit, path: str | None) -> list[Item]:
+    """List what is in a commit."""
+    from cairn.store.listing import listing
+
+    _check_kept(commit, ())
+    prepare(core, commit)
+    return listing(core, commit, path)
+
+
+def cat(core: Core, commit: Commit, path: str) -> Any:
+    """Return one value of a commit."""
+    from cairn.state.lazy import find
+
+    _check_kept(commit, (path.split("/")[0],))
+    return find(commit.root, prepare(core, commit), path)
+
+
+def _check_only(commit: Commit, components: Mapping[str, BlobRef], only: Collection[str] | None) -> list[str]:
+    if only is None:
+        return list(components)
+    for name in only:
+        if name not in components:
+            raise NotFound(f"{commit} has no component {name!r}: expected one of {', '.join(components)}")
+    return [name for name in components if name in only]
+
+
+def _check_kept(commit: Commit, wanted: Collection[str]) -> None:
+    if commit.is_dropped:
+        raise Dropped(f"{commit} was dropped: its content is no longer kept; `cairn undrop` takes that back until gc")
+    gone = [name for name in wanted if name in commit.dropped]
+    if gone:
+        raise Dropped(f"{commit}: {', '.join(gone)} was dropped; leave it out with only=")

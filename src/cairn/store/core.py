@@ -1,0 +1,42 @@
+"""The opened parts of one store, which every operation works on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cairn.history.journal import Journal
+from cairn.io import process
+from cairn.io.disk import Disk
+from cairn.io.layout import Layout
+from cairn.objects.blobs import Blobs
+from cairn.objects.index import Index
+from cairn.store.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """A disk, where things stand on it, and what has been read of them so far."""
+
+    disk: Disk
+    layout: Layout
+    config: Config
+    index: Index
+    blobs: Blobs
+    journal: Journal
+
+
+def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> Core:
+    """Open the parts of a store.
+
+    The index lies in the store; on a network file system, where SQLite cannot work, in `cache` or else in memory.
+    """
+    shared = process.is_network_mount(layout.root)
+    writable = os.access(layout.root, os.W_OK)
+    path: Path | None = layout.index
+    if shared:
+        path = cache / f"{config.store_id}.sqlite" if cache else None
+    index = Index(path, config.store_id, writable=writable or shared)
+    blobs = Blobs(disk, layout, index, mapped=not shared)
+    return Core(disk, layout, config, index, blobs, Journal(disk, layout))

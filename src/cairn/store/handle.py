@@ -1,0 +1,126 @@
+"""A run as a training loop holds it: commit, load, resume."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cairn.errors import NotFound, UsageError
+from cairn.history import revisions
+from cairn.history.commit import Commit, check_metrics, check_step
+from cairn.history.run import Move
+from cairn.io.disk import explained
+from cairn.store import content, publish
+from cairn.store.core import Core
+from cairn.store.provenance import provenance
+from cairn.store.publish import Base, Note, Published
+
+
+class RunHandle:
+    """One run, with a base: what the next commit continues from.
+
+    The base is the run's tip when the handle was made, then the commit of the last `commit` or `resume`. When somebody
+    else moves the run in between, `commit` raises Conflict and publishes nothing.
+    """
+
+    def __init__(self, core: Core, name: str) -> None:
+        self._core = core
+        self._guard = threading.Lock()
+        self.name = name
+        run = core.journal.run(name)
+        tip = run.state.tip if run.exists else None
+        self._base = Base(tip, tip)
+        self.last: Published | None = None
+        """What the last commit of this handle added to the store."""
+
+    def __repr__(self) -> str:
+        return f"<cairn run {self.name!r} of {self._core.layout.root}>"
+
+    def commit(
+        self,
+        state: Mapping[str, object],
+        *,
+        step: int | None = None,
+        epoch: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+        message: str | None = None,
+    ) -> Commit:
+        """Keep a state: component name to any nesting of plain containers, numbers, text and arrays.
+
+        When this returns, the commit survives a power cut; when it raises, nothing was published. A step that the
+        current line has with the same state is returned as it is. Raises UnsupportedValue, before anything is
+        written, for a value that cannot be kept exactly, and Conflict when the run moved or the step has another
+        state.
+        """
+        from cairn.state.encode import sketch
+
+        if message is not None and not isinstance(message, str):
+            raise UsageError(f"message: expected text or None, found {message!r:.60}")
+        note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
+        with self._guard:
+            self.last = publish.commit(self._core, self.name, self._base, sketch(state), note)
+            made = self.last.commit
+            tip = self._core.journal.run(self.name).state.tip
+            if self.last.is_new or made.id == tip:
+                self._base = Base(made.id, made.id)
+            return made
+
+    def load(
+        self, *, step: int | None = None, only: Collection[str] | None = None, copy: bool = False
+    ) -> dict[str, Any]:
+        """Return a commit's state, the tip's unless a step is named, with every hash checked.
+
+        Arrays are read-only views of the store unless `copy`. `only` names the components to load.
+        """
+        with explained("loading", self._core.layout.root):
+            return content.load(self._core, self.at(step), only, copy=copy)
+
+    def open(self, *, step: int | None = None) -> Mapping[str, Any]:
+        """Return a commit's state as a mapping that reads and checks a value when it is touched."""
+        with explained("opening", self._core.layout.root):
+            return content.open_lazily(self._core, self.at(step))
+
+    def resume(
+        self, *, step: int | None = None, only: Collection[str] | None = None, copy: bool = False
+    ) -> dict[str, Any]:
+        """Load a commit, and let the next commit continue from it.
+
+        Changes nothing by itself. When training then takes another way than before, the way left behind stays
+        in the store as an attempt.
+        """
+        with self._guard:
+            commit = self.at(step)
+            state = self.load(step=step, only=only, copy=copy)
+            run = self._core.journal.run(self.name)
+            self._base = Base(run.state.tip, commit.id)
+            return state
+
+    def at(self, step: int | None = None) -> Commit:
+        """Return the commit at a step of the current line, or the tip. Raises NotFound."""
+        if step is None:
+            run = self._core.journal.run(self.name)
+            if not run.exists and not run.is_damaged:
+                raise NotFound(f"run {self.name!r} has no commits yet")
+            return revisions.tip_of(self._core.journal.existing(self.name))
+        return revisions.resolve(self._core.journal, f"step:{check_step(step, 'step')}", self.name)
+
+    @property
+    def tip(self) -> Commit | None:
+        """The newest commit, or None before the first."""
+        run = self._core.journal.run(self.name)
+        return run.tip if run.exists else None
+
+    def log(self) -> Iterator[Commit]:
+        """Yield the commits of the current line, newest first."""
+        run = self._core.journal.run(self.name)
+        yield from run.line() if run.exists else ()
+
+    def reflog(self) -> list[Move]:
+        """Return what happened to the run, newest first."""
+        return list(reversed(self._core.journal.run(self.name).moves))
+
+    def checkout(self, target: Path | str, *, step: int | None = None) -> list[Path]:
+        """Write a commit as files; see `Store.checkout`."""
+        return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)

@@ -1,0 +1,65 @@
+"""Where a commit was made: versions, the caller's git revision, host and hardware. No paths, no arguments."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_FOLLOWED = ("numpy", "torch", "jax", "transformers", "lightning")
+_SHA = re.compile(r"[0-9a-f]{40,64}", re.ASCII)
+
+
+@lru_cache(maxsize=1)
+def provenance() -> dict[str, Any]:
+    """Describe this process as canonical JSON values. Modules that the caller did not import are not looked at."""
+    versions = {"cairn": metadata.version("cairn-store"), "python": platform.python_version()}
+    for name in _FOLLOWED:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            versions[name] = version
+    return {
+        "versions": versions,
+        "git": _git_revision(),
+        "host": platform.node(),
+        "hardware": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
+    }
+
+
+def _git_revision() -> str | None:
+    """Return the revision checked out where the main module lies, read from its files; None when there is none."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if main is None:
+        return None
+    for folder in Path(main).absolute().parents:
+        head = folder / ".git" / "HEAD"
+        try:
+            text = head.read_text().strip()
+        except OSError:
+            continue
+        return _follow(folder / ".git", text)
+    return None
+
+
+def _follow(git: Path, text: str) -> str | None:
+    reference = text.removeprefix("ref: ")
+    if reference == text:
+        return text if _SHA.fullmatch(text) else None
+    try:
+        found = (git / reference).read_text().strip()
+    except OSError:
+        found = _packed(git, reference)
+    return found if _SHA.fullmatch(found) else None
+
+
+def _packed(git: Path, reference: str) -> str:
+    try:
+        lines = (git / "packed-refs").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.split()[0] for line in lines if line.endswith(f" {reference}")), "")

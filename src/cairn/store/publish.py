@@ -1,0 +1,284 @@
+"""The one way to publish: every operation that creates an entry which needs packs.
+
+(1) Take a lease, before any look-up. (2) Write what is new and make it durable. (3) Check every pack that the commit
+needs, its own included; take back what lies in the trash, write anew what is gone. (4) Create the entry. (5) Update
+the index. (6) End the lease. The lease must span (1) to (4): gc waits for it between moving packs to the trash and
+looking again at what is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cairn.errors import Conflict, Damaged, Dropped, NotFound
+from cairn.history import names
+from cairn.history.commit import Commit, document_of, id_of, read
+from cairn.history.run import Run
+from cairn.ids import BlobRef
+from cairn.io.disk import explained
+from cairn.io.leases import Lease, leased
+from cairn.io.log import timestamp
+from cairn.objects.intake import Intake
+from cairn.objects.presence import secure
+from cairn.state.encode import Sketch
+from cairn.store.core import Core
+from cairn.store.indexing import catch_up
+from cairn.store.reach import blobs_of
+
+_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where a commit continues from: the tip that was seen, and the parent, which after a resume is another."""
+
+    tip: str | None
+    parent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a commit says besides its content."""
+
+    step: int | None
+    epoch: int | None
+    metrics: Mapping[str, float | int]
+    message: str | None
+    provenance: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A commit as it was published: what it added to the store."""
+
+    commit: Commit
+    new_bytes: int
+    is_new: bool
+
+
+class _Exists(Exception):
+    """The current line has this very state at this step."""
+
+    def __init__(self, commit: Commit) -> None:
+        self.commit = commit
+
+
+def commit(core: Core, run_name: str, base: Base, sketch: Sketch, note: Note) -> Published:
+    """Publish a state as the next commit of a run. Raises Conflict when the run moved or the step exists."""
+    with explained("committing", core.layout.root), leased(core.disk, core.layout, "commit") as lease:
+        run = core.journal.run(run_name)
+        _check_new_run(core, run)
+        catch_up(core)
+        intake = Intake(core.disk, core.layout, core.blobs, lease.write_id)
+        refs = {}
+        for values in sketch.components.values():
+            refs.update(intake.component(values))
+            lease.renew()
+        manifest = sketch.manifest(refs, intake.tree)
+        try:
+            _check_step(run.refresh(), manifest, note.step, base)
+            packs = intake.finish()
+            return _publish(core, run, base, manifest, note, packs, intake, lease)
+        except _Exists as found:
+            return Published(found.commit, 0, is_new=False)
+
+
+def tag(core: Core, name: str, target: Commit) -> None:
+    """Set a tag."""
+    names.check("tag", name)
+    names.check_free("tag", name, core.journal.tag_logs(), "run", core.journal.live_runs())
+    with explained("tagging", core.layout.root), leased(core.disk, core.layout, "tag") as lease:
+        packs = secure_commit(core, target)
+        fields = {"commit": _document(target), "run": target.run, "packs": packs}
+        core.journal.append(core.journal.tag_log(name), lease, "set", fields)
+
+
+def delete_tag(core: Core, name: str) -> None:
+    """Delete a tag. Raises NotFound."""
+    tags = core.journal.tags()
+    if name not in tags:
+        raise NotFound(f"tag {name!r}: expected one of {', '.join(tags) or 'no tags yet'}")
+    with explained("deleting a tag", core.layout.root), leased(core.disk, core.layout, "tag") as lease:
+        core.journal.append(core.journal.tag_log(name), lease, "delete", {})
+
+
+def rewind(core: Core, run: Run, target: Commit) -> None:
+    """Move a run's tip back. Raises Conflict when the run moves meanwhile, NotFound for another run's commit."""
+    if target.id not in run.state.commits:
+        raise NotFound(
+            f"{target} is no commit of run {run.name!r}; to start from it, use `cairn run create NAME {target.id[:12]}`"
+        )
+    tip = run.state.tip
+    with explained("rewinding", core.layout.root), leased(core.disk, core.layout, "rewind") as lease:
+        secure_commit(core, target)
+
+        def still() -> None:
+            _check_tip(run.refresh(), tip)
+            if run.state.commits[target.id].is_dropped:
+                raise Dropped(f"{target} was dropped meanwhile")
+
+        core.journal.append(run.log, lease, "rewind", {"to": target.id}, still)
+        run.refresh()
+
+
+def create_run(core: Core, name: str, target: Commit) -> None:
+    """Make a run that starts from a commit. Raises Conflict when the run exists."""
+    names.check("run", name)
+    run = core.journal.run(name)
+    _check_absent(core, run)
+    with explained("creating a run", core.layout.root), leased(core.disk, core.layout, "run create") as lease:
+        packs = secure_commit(core, target)
+        fields = {"commit": _document(target), "packs": packs}
+        core.journal.append(run.log, lease, "create", fields, lambda: _check_absent(core, run.refresh()))
+        run.refresh()
+
+
+def rename_run(core: Core, old: str, new: str) -> None:
+    """Give a run another name.
+
+    The new name continues the old run's entries where they stand; then the old name ends. A rename that was cut
+    short between the two leaves both names with the same history, and the same command ends it.
+    """
+    names.check("run", new)
+    source, target = core.journal.existing(old), core.journal.run(new)
+    end = source.log.entries[-1]
+    origin = {"run": old, "seq": end.seq, "entry": end.seal}
+    done = target.exists and any(entry.document.get("continues") == origin for entry in target.log.entries)
+    with explained("renaming a run", core.layout.root), leased(core.disk, core.layout, "run rename") as lease:
+        if not done:
+            _check_absent(core, target, but=old)
+            fields = {"continues": origin}
+            core.journal.append(target.log, lease, "create", fields, lambda: _check_absent(core, target, but=old))
+        tip = source.state.tip
+        core.journal.append(source.log, lease, "delete", {"renamed_to": new}, lambda: _check_tip(source.refresh(), tip))
+        source.refresh()
+        target.refresh()
+
+
+def delete_run(core: Core, name: str) -> None:
+    """End a run. Its entries stay; its content goes with the next gc unless something else needs it."""
+    run = core.journal.existing(name)
+    tip = run.state.tip
+    with explained("deleting a run", core.layout.root), leased(core.disk, core.layout, "run delete") as lease:
+        core.journal.append(run.log, lease, "delete", {}, lambda: _check_tip(run.refresh(), tip))
+        run.refresh()
+
+
+def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
+    """Keep again what was dropped. Raises Damaged when its bytes are gone."""
+    with explained("undropping", core.layout.root), leased(core.disk, core.layout, "undrop") as lease:
+        for target in targets:
+            secure_commit(core, target, skip=())
+        core.journal.append(run.log, lease, "undrop", {"commits": [target.id for target in targets], "only": None})
+        run.refresh()
+
+
+def secure_commit(core: Core, target: Commit, skip: tuple[str, ...] | None = None) -> list[str]:
+    """Make sure that every pack a commit needs is in place; return their ids. Raises Damaged or Dropped."""
+    if skip is None:
+        if target.is_dropped:
+            raise Dropped(f"{target} was dropped: its content is no longer kept; `cairn undrop` takes that back")
+        skip = target.dropped
+    lost: set[str] = set()
+    core.blobs.prefer(target.packs)
+    for _ in range(_ATTEMPTS):
+        sizes = {}
+        for ref in blobs_of(core, target.root, skip):
+            header = _pack_of(core, ref, target)
+            sizes[header.pack_id] = header.size
+        lost = secure(core.disk, core.layout, sizes)
+        if not lost:
+            return sorted(sizes)
+        for pack_id in lost:
+            core.blobs.forget(pack_id)
+    raise Damaged(f"{target} needs packs that are gone: {', '.join(sorted(lost))}; run `cairn verify`")
+
+
+def _pack_of(core: Core, ref: BlobRef, target: Commit) -> Any:
+    reader = core.blobs.find(ref.id, everywhere=True)
+    if reader is None:
+        raise Damaged(f"{target} needs blob {ref.id}, which is in no pack; run `cairn verify`")
+    return reader.header
+
+
+def _publish(
+    core: Core, run: Run, base: Base, manifest: BlobRef, note: Note, packs: list[str], intake: Intake, lease: Lease
+) -> Published:
+    document = document_of(
+        manifest=manifest,
+        parents=(base.parent,) if base.parent else (),
+        step=note.step,
+        epoch=note.epoch,
+        metrics=note.metrics,
+        message=note.message,
+        time=timestamp(core.disk),
+        provenance=note.provenance,
+    )
+
+    def still() -> None:
+        _check_step(run.refresh(), manifest, note.step, base)
+
+    core.journal.append(run.log, lease, "commit", {"commit": document, "packs": packs}, still)
+    run.refresh()
+    catch_up(core)
+    made = run.state.commits.get(id_of(document))
+    made = made or read(document, run=run.name, what="the new commit", packs=packs)
+    return Published(made, intake.new_bytes, is_new=True)
+
+
+def _check_step(run: Run, manifest: BlobRef, step: int | None, base: Base) -> None:
+    """Raise _Exists when the line has this state at this step, Conflict when it has another or the run moved."""
+    there = run.on_line(step) if step is not None and run.exists else None
+    moved = (run.state.tip if run.exists else None) != base.tip
+    # After a resume the commits beyond the resumed one are about to become an attempt: they are in nobody's way.
+    if there is not None and (moved or base.parent == base.tip or _is_before(run, there, base)):
+        if there.manifest == manifest.id:
+            raise _Exists(there)
+        raise Conflict(
+            f"run {run.name!r} has step {step} already, with another content: {there}; commit another step, or go back "
+            f"first with `run.resume(step=…)` or `cairn rewind`"
+        )
+    if moved:
+        _check_tip(run, base.tip)
+
+
+def _is_before(run: Run, there: Commit, base: Base) -> bool:
+    return any(commit.id == there.id for commit in run.line(base.parent))
+
+
+def _check_tip(run: Run, expected: str | None) -> None:
+    tip = run.state.tip if run.exists else None
+    if tip != expected:
+        raise Conflict(
+            f"the run moved: {run.name!r} is now at {run.tip or 'no commit'}, expected "
+            f"{expected[:12] if expected else 'no commit'}; somebody else changed it; look at `cairn log`, then take "
+            f"the run anew with `store.run({run.name!r})` or `resume`"
+        )
+
+
+def _check_new_run(core: Core, run: Run) -> None:
+    if not run.exists:
+        names.check("run", run.name)
+        names.check_free("run", run.name, core.journal.live_runs(), "tag", core.journal.tags())
+
+
+def _check_absent(core: Core, run: Run, but: str | None = None) -> None:
+    if run.refresh().exists:
+        raise Conflict(f"run {run.name!r} exists; choose another name, or delete it first")
+    same = [name for name in core.journal.live_runs() if name != but]
+    names.check_free("run", run.name, same, "tag", core.journal.tags())
+
+
+def _document(target: Commit) -> dict[str, Any]:
+    return document_of(
+        manifest=target.root,
+        parents=target.parents,
+        step=target.step,
+        epoch=target.epoch,
+        metrics=target.metrics,
+        message=target.message,
+        time=target.time,
+        provenance=target.provenance,
+    )

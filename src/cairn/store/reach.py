@@ -1,0 +1,104 @@
+"""What is needed: from the entries to the blobs, through trees that are hash-checked as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from cairn.errors import Damaged
+from cairn.history.commit import Commit
+from cairn.history.journal import tag_of
+from cairn.ids import BlobRef
+from cairn.state.walk import Node, read_manifest, walk
+from cairn.store.core import Core
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A commit that is kept, without the components that were dropped, and what keeps it."""
+
+    commit: Commit
+    skip: tuple[str, ...]
+    why: str
+
+
+def mark(core: Core, without: Collection[str] = ()) -> set[str]:
+    """Return the ids of all blobs that some entry needs, commits in `without` left out.
+
+    Raises Damaged, naming what to repair or drop.
+    """
+    check_history(core)
+    live: set[str] = set()
+    seen: set[str] = set()
+    for root in roots(core):
+        if root.commit.id in without:
+            continue
+        try:
+            for node in walk_new(core, root.commit.root, root.skip, seen):
+                live.add(node.ref.id)
+        except Damaged as error:
+            raise Damaged(
+                f"gc stops, nothing was removed: {root.commit} is kept ({root.why}) and cannot be read: {error}; "
+                f"restore the file, or give the commit up with `cairn drop {root.commit.id[:12]}`"
+            ) from error
+    return live
+
+
+def roots(core: Core) -> Iterator[Root]:
+    """Yield what is kept: undropped commits of runs that exist, tagged commits, commits that a run started from."""
+    for name, run in core.journal.live_runs().items():
+        for commit in run.state.commits.values():
+            if not commit.is_dropped:
+                yield Root(commit, commit.dropped, f"run {name}")
+        start = run.state.commits.get(run.state.started_from or "")
+        if start is not None and start.is_dropped:
+            yield Root(start, (), f"run {name} started from it")
+    for name, tag in core.journal.tags().items():
+        known = core.journal.by_id(tag.commit.id) or tag.commit
+        yield Root(tag.commit, () if known.is_dropped else known.dropped, f"tag {name}")
+
+
+def check_history(core: Core) -> None:
+    """Raise Damaged when some entry cannot be read: what it needs cannot be known."""
+    for name, run in core.journal.runs().items():
+        for wound in run.log.wounds:
+            _stop(f"run {name!r}: {wound.file}: expected {wound.expected}, found {wound.found}")
+        for _, error in run.bad:
+            _stop(f"run {name!r}: {error}")
+    for name, log in core.journal.tag_logs().items():
+        for wound in log.wounds:
+            _stop(f"tag {name!r}: {wound.file}: expected {wound.expected}, found {wound.found}")
+        if log.entries:
+            tag_of(name, log.entries[-1])
+
+
+def blobs_of(core: Core, manifest: BlobRef, skip: Collection[str]) -> Iterator[BlobRef]:
+    """Yield every blob a commit needs, once."""
+    seen: set[str] = set()
+    for node in walk_new(core, manifest, skip, set()):
+        if node.ref.id not in seen:
+            seen.add(node.ref.id)
+            yield node.ref
+
+
+def walk_new(core: Core, manifest: BlobRef, skip: Collection[str], seen: set[str]) -> Iterator[Node]:
+    """Walk a commit, without the components whose trees are in `seen`; add the others to it."""
+
+    def read_tree(ref: BlobRef) -> bytes:
+        return bytes(core.blobs.read(ref))
+
+    if manifest.id in seen and not skip:
+        return
+    components = read_manifest(manifest, read_tree).components
+    known = {name for name, ref in components.items() if ref.id in seen}
+    yield from walk(manifest, read_tree, {*skip, *known})
+    seen.update(ref.id for name, ref in components.items() if name not in skip)
+    if not skip:
+        seen.add(manifest.id)
+
+
+def _stop(reason: str) -> None:
+    raise Damaged(
+        f"gc stops, nothing was removed: {reason}; what that entry needs cannot be known; "
+        f"restore the file from a copy; `cairn verify` shows all damage"
+    )
