@@ -12,8 +12,10 @@ from cairn.state import arrays
 from cairn.state import manifest as manifests
 from cairn.state.arrays import Array
 from cairn.state.manifest import Manifest, Spot, Tie
+from cairn.state.opened import Opened
 from cairn.state.paths import Scalar
-from cairn.state.reader import Opened, Place, Reader
+from cairn.state.place import Place
+from cairn.state.reader import Reader
 from cairn.state.syntax import Body, Link, Long, Steps, Tensor
 from cairn.state.trees import stands_for_itself
 

@@ -15,7 +15,9 @@ from cairn.state import manifest as manifests
 from cairn.state.arrays import Array
 from cairn.state.decode import Decoder, Source, array, live_key, load
 from cairn.state.manifest import Manifest, Spot
-from cairn.state.reader import Opened, Place, Reader
+from cairn.state.opened import Opened
+from cairn.state.place import Place
+from cairn.state.reader import Reader
 from cairn.state.syntax import Body, Link, Steps, Tensor
 
 __all__ = ["LazyMapping", "LazyState"]
@@ -28,7 +30,7 @@ class LazyState(Mapping[str, object]):
         """Open a commit. Raises Damaged for its manifest."""
         self._ref = manifest_ref
         self._source = source
-        self._pool = _Pool(manifest_ref, source)
+        self._pool = Pool(manifest_ref, source)
 
     def __getitem__(self, name: str) -> object:
         if name not in self._pool.manifest.components:
@@ -52,7 +54,7 @@ class LazyState(Mapping[str, object]):
 class LazyMapping(Mapping[object, object]):
     """A dict or OrderedDict of a commit; its keys are known, its values are read when touched."""
 
-    def __init__(self, pool: _Pool, opened: Opened, place: Place) -> None:
+    def __init__(self, pool: Pool, opened: Opened, place: Place) -> None:
         """Stand for a container that the pool opened."""
         self._pool = pool
         self._opened = opened
@@ -86,10 +88,11 @@ class LazyMapping(Mapping[object, object]):
         return f"<lazy {self._opened.kind} {self._place.path} of {len(self)}>"
 
 
-class _Pool:
+class Pool:
     """What the lazy mappings of a commit share: its trees as far as they were read, and the arrays in use."""
 
     def __init__(self, manifest_ref: BlobRef, source: Source) -> None:
+        """Read the manifest. Raises Damaged."""
         self.reader = Reader(source.tree)
         self.manifest: Manifest = manifests.read(manifest_ref, self.reader)
         self.decoder = Decoder(self.reader, source, self)
@@ -101,18 +104,21 @@ class _Pool:
         self._arrays: WeakValueDictionary[Spot, Array] = WeakValueDictionary()
 
     def root(self, component: str) -> tuple[Place, Any]:
+        """The place and the node of a component. Raises Damaged."""
         if component not in self._roots:
             self._roots[component] = self.reader.root(self.manifest.components[component], component)
         return self._roots[component]
 
     def touch(self, place: Place, raw: Any) -> object:
+        """What a node gives: a lazy mapping for a dict, else its value. Raises Damaged."""
         self.reader.restart()
         node = place.parse(raw)
         if isinstance(node, Body) and node.shape != "items":
-            return LazyMapping(self, self._open(node, place), place)
+            return LazyMapping(self, self.open(node, place), place)
         return self.decoder.value(raw, place)
 
     def tensor(self, node: Tensor, place: Place) -> Array:
+        """The array of a tensor, the same as long as it is held. Raises Damaged."""
         spot = Spot(place.component, place.steps)
         spot = self._of.get(spot, spot)
         if self._nodes.setdefault(spot, node) != node:
@@ -124,6 +130,7 @@ class _Pool:
         return made
 
     def tied(self, node: Link, place: Place) -> Array:
+        """The array of the tensor that a tie leads to. Raises Damaged."""
         target = self._find(place.component, node.steps)
         if target is None or not isinstance(target[1], Tensor) or not target[1].nbytes:
             place.refuse(f"expected a tie to an earlier tensor, found the steps {list(node.steps)}")
@@ -135,7 +142,7 @@ class _Pool:
         for step in steps:
             if not isinstance(node, Body):
                 return None
-            found = self._open(node, place).entry(step)
+            found = self.open(node, place).entry(step)
             if found is None:
                 return None
             key, raw, tree = found
@@ -143,7 +150,8 @@ class _Pool:
             node = place.parse(raw)
         return place, node
 
-    def _open(self, body: Body, place: Place) -> Opened:
+    def open(self, body: Body, place: Place) -> Opened:
+        """Gather the entries of a container, once. Raises Damaged."""
         spot = Spot(place.component, place.steps)
         if spot not in self._opened:
             self._opened[spot] = self.reader.open(body, place)

@@ -33,8 +33,6 @@ class Manifest:
 
     components: dict[str, BlobRef]
     ties: tuple[Tie, ...]
-    trees: tuple[BlobRef, ...] = ()
-    """The parts of the list of ties, when it is long."""
 
 
 def read(ref: BlobRef, reader: Reader) -> Manifest:
@@ -57,7 +55,7 @@ def read(ref: BlobRef, reader: Reader) -> Manifest:
         seen.add(tie.at)
         roots.add(tie.of)
         ties.append(tie)
-    return Manifest(components, tuple(ties), opened.trees)
+    return Manifest(components, tuple(ties))
 
 
 def _components(raw: Any) -> dict[str, BlobRef]:

@@ -28,7 +28,7 @@ class Scalar:
 
 def readable(component: str, keys: Iterable[object]) -> str:
     """Name a value for messages and listings."""
-    return "/".join([component, *map(_bare, keys)])
+    return "/".join([component, *map(readable_key, keys)])
 
 
 def exact(component: str, keys: Iterable[object]) -> str:
@@ -41,7 +41,8 @@ def exact_key(key: object) -> str:
     return _quoted(key) if type(key) is str else repr(key)
 
 
-def _bare(key: object) -> str:
+def readable_key(key: object) -> str:
+    """Spell one key for people, cut short if it is very long."""
     text = key if type(key) is str and _reads_well(key) else exact_key(key)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 

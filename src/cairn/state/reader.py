@@ -7,129 +7,56 @@ counted, so trees that refer to one another again and again cannot fill the memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from cairn import canonical
 from cairn.errors import Damaged
 from cairn.ids import BlobRef
-from cairn.state import lengths, paths
-from cairn.state.syntax import Body, Malformed, Steps, parse, parse_key, parse_refs
-from cairn.state.trees import (
-    MAX_DEPTH,
-    MAX_EXPANDED_BYTES,
-    MAX_TREE_BYTES,
-    PART_BYTES,
-    SPLIT_BYTES,
-    is_plain_key,
-    starts_part,
-)
+from cairn.state import lengths
+from cairn.state.opened import Opened, Run
+from cairn.state.place import Place
+from cairn.state.syntax import Body, Malformed, parse_refs
+from cairn.state.trees import MAX_DEPTH, MAX_EXPANDED_BYTES, MAX_TREE_BYTES, PART_BYTES, SPLIT_BYTES, starts_part
 
-T = TypeVar("T")
 ReadTree = Callable[[BlobRef], bytes]
+Seen = dict[tuple[str, str], int]
+"""Trees whose content was walked to its end: id and what the tree was read as, to the number of its entries."""
 
 _MAX_LEVELS = 8
 """Lists of parts of lists of parts; 256^8 entries are more than there can be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a node stands: the component, the steps to it, the keys that people read, and the tree it is in."""
+@dataclass(slots=True)
+class Watch:
+    """What a walk wants to know of the reading, and what it wants left out."""
 
-    component: str
-    steps: Steps
-    keys: tuple[object, ...]
-    tree: str
+    seen: Seen
+    """Parts that need not be read."""
+    damaged: Callable[[str, Damaged], None] | None
+    """Told of damage, which then does not stop the reading."""
+    met: list[tuple[Place, BlobRef]] = field(default_factory=list)
+    """The trees that were come across, read or not."""
+    losses: int = 0
+    """How often damage was met."""
 
-    def child(self, step: str | int, key: object, tree: str) -> Place:
-        """The place of an entry."""
-        steps = (*self.steps, step)
-        keys = steps if self.keys is self.steps and key == step else (*self.keys, key)
-        return Place(self.component, steps, keys, tree)
-
-    @property
-    def path(self) -> str:
-        """The path for people."""
-        return paths.readable(self.component, self.keys)
-
-    def checked(self, check: Callable[[], T]) -> T:
-        """Do a check of what stands here; what it finds malformed becomes a Damaged."""
-        try:
-            return check()
-        except Malformed as error:
-            self.refuse(str(error))
-        except RecursionError:
-            self.refuse("expected less nesting, found more than can be followed from here")
-
-    def parse(self, raw: Any) -> object:
-        """Read the node that stands here. Raises Damaged."""
-        try:
-            return parse(raw)
-        except Malformed as error:
-            self.refuse(str(error))
-
-    def refuse(self, reason: str) -> NoReturn:
-        """Raise Damaged: what stands here cannot have been written by cairn."""
-        raise Damaged(
-            f"tree {self.tree} at {self.path or 'the manifest'}: {reason}; "
-            "its bytes match its id, so it was written wrongly or by a newer version: upgrade cairn or drop the commit"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Consecutive entries of a container, in one tree: a list of items or pairs, or a dict of fields."""
-
-    tree: str
-    start: int
-    raw: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A container with all its entries at hand, and the trees that were read for them."""
-
-    kind: str
-    shape: str
-    runs: tuple[Run, ...]
-    trees: tuple[BlobRef, ...]
-
-    def entries(self) -> Iterator[tuple[str | int, object, Any, str]]:
-        """Each entry as its step, its key, its node and the tree it stands in."""
-        for run in self.runs:
-            if self.shape == "fields":
-                for key, node in run.raw.items():
-                    yield key, key, node, run.tree
-            elif self.shape == "items":
-                for place, node in enumerate(run.raw, run.start):
-                    yield place, place, node, run.tree
-            else:
-                for place, (key, node) in enumerate(run.raw, run.start):
-                    yield place, parse_key(key), node, run.tree
-
-    def entry(self, step: str | int) -> tuple[object, Any, str] | None:
-        """The entry at a step as its key, its node and the tree it stands in."""
-        for run in self.runs:
-            if self.shape == "fields":
-                if step in run.raw:
-                    return step, run.raw[step], run.tree
-            elif isinstance(step, int) and run.start <= step < run.start + len(run.raw):
-                node = run.raw[step - run.start]
-                return (step, node, run.tree) if self.shape == "items" else (parse_key(node[0]), node[1], run.tree)
-        return None
-
-    def __len__(self) -> int:
-        return sum(len(run.raw) for run in self.runs)
+    def lose(self, place: Place, error: Damaged) -> None:
+        """Note damage, or raise it where nobody asked to be told."""
+        if self.damaged is None:
+            raise error
+        self.losses += 1
+        self.damaged(place.path, error)
 
 
 class Reader:
     """Reads the trees of one commit through a function that returns hash-checked bytes."""
 
-    def __init__(self, read_tree: ReadTree) -> None:
+    def __init__(self, read_tree: ReadTree, watch: Watch | None = None) -> None:
         """Read with `read_tree`, which raises Damaged for a blob that is missing or wrong."""
         self._read_tree = read_tree
+        self._watch = watch
         self._spent = 0
 
     def restart(self) -> None:
@@ -149,15 +76,16 @@ class Reader:
         if len(place.steps) >= MAX_DEPTH:
             place.refuse(f"expected at most {MAX_DEPTH} containers inside each other, found more")
         if body.parts:
-            refs, lists = self._parts_of(body.raw, place, 0)
-            runs = self._runs(refs, body.shape, place)
-            opened = Opened(body.kind, body.shape, runs, (*lists, *refs))
+            runs, partial = self._runs(self._parts_of(body.raw, place, 0), body.shape, place)
+            opened = Opened(body.kind, body.shape, runs, True, partial)
         else:
-            opened = Opened(body.kind, body.shape, (Run(place.tree, 0, body.raw),), ())
-        place.checked(lambda: _check_keys(opened))
+            opened = Opened(body.kind, body.shape, (Run(place.tree, 0, body.raw),))
+        place.checked(opened.check_keys)
         return opened
 
     def _tree(self, ref: BlobRef, place: Place) -> Any:
+        if self._watch is not None:
+            self._watch.met.append((place, ref))
         if ref.size > MAX_TREE_BYTES:
             place.refuse(f"expected trees of at most {MAX_TREE_BYTES} bytes, found tree {ref.id} of {ref.size}")
         self._spent += ref.size
@@ -166,62 +94,56 @@ class Reader:
         data = self._read_tree(ref)
         if len(data) != ref.size:
             place.refuse(f"expected tree {ref.id} to have {ref.size} bytes, found {len(data)}")
-        return canonical.decode(data, f"tree {ref.id} at {place.path or 'the manifest'}")
+        return canonical.decode(data, f"tree {ref.id} at {place.path}")
 
-    def _parts_of(self, raw: Any, place: Place, level: int) -> tuple[tuple[BlobRef, ...], tuple[BlobRef, ...]]:
-        """The parts of a container, and the trees that list them."""
+    def _parts_of(self, raw: Any, place: Place, level: int) -> tuple[BlobRef, ...]:
+        """The parts of a container, whose list may itself be in parts."""
         if type(raw) is dict and list(raw) == ["$list"] and level < _MAX_LEVELS:
-            refs, lists = self._parts_of(raw["$list"], place, level + 1)
-            runs = self._runs(refs, "items", place)
-            return place.checked(lambda: parse_refs([item for run in runs for item in run.raw])), (*lists, *refs)
-        return place.checked(lambda: parse_refs(raw)), ()
+            runs, _ = self._runs(self._parts_of(raw["$list"], place, level + 1), "parts", place)
+            return place.checked(lambda: parse_refs([item for run in runs for item in run.raw]))
+        return place.checked(lambda: parse_refs(raw))
 
-    def _runs(self, refs: tuple[BlobRef, ...], shape: str, place: Place) -> tuple[Run, ...]:
+    def _runs(self, refs: tuple[BlobRef, ...], shape: str, place: Place) -> tuple[tuple[Run, ...], bool]:
+        """The entries of the parts, and whether some part was left out."""
         if sum(ref.size for ref in refs) - len(refs) + 1 <= SPLIT_BYTES:
             place.refuse(f"expected up to {SPLIT_BYTES} bytes to stand whole, found a container in {len(refs)} parts")
         runs: list[Run] = []
-        start = 0
-        before = 0
+        start = before = 0
+        left_out = False
         for ref in refs:
-            raw = self._tree(ref, place)
-            part = Place(place.component, place.steps, place.keys, ref.id)
-            part.checked(partial(_check_part, raw, shape, start, before, ref.size))
-            runs.append(Run(ref.id, start, raw))
-            start += len(raw)
+            known = self._known(ref, shape, place)
+            if known is None:
+                try:
+                    raw = self._part(ref, shape, place, start, before)
+                except Damaged as error:
+                    if self._watch is None or shape == "parts":
+                        raise
+                    self._watch.lose(place, error)
+                    left_out, before = True, 0
+                    if shape == "fields":
+                        continue
+                    break  # How many entries were lost is not known, so what follows has no place.
+                runs.append(Run(ref.id, start, raw))
+                start += len(raw)
+            else:
+                left_out = True
+                start += known
             before = ref.size
-        return tuple(runs)
+        return tuple(runs), left_out
 
+    def _known(self, ref: BlobRef, shape: str, place: Place) -> int | None:
+        if self._watch is None:
+            return None
+        known = self._watch.seen.get((ref.id, shape))
+        if known is not None:
+            self._watch.met.append((place, ref))
+        return known
 
-def _check_keys(opened: Opened) -> None:
-    if opened.shape == "fields":
-        seen: set[str] = set()
-        for run in opened.runs:
-            for key in run.raw:
-                if not is_plain_key(key):
-                    raise Malformed(f"expected short keys without $ in front, found {key!r:.60}")
-            if not seen.isdisjoint(run.raw):
-                raise Malformed("expected every key once, found one in several parts")
-            seen.update(run.raw)
-    elif opened.shape == "pairs":
-        _check_pairs(opened)
-
-
-def _check_pairs(opened: Opened) -> None:
-    spelled: set[bytes] = set()
-    plain = opened.kind == "dict"
-    for run in opened.runs:
-        for pair in run.raw:
-            if type(pair) is not list or len(pair) != 2:
-                raise Malformed(f"expected a pair of key and value, found {pair!r:.60}")
-            text = canonical.encode(pair[0])
-            if len(text) > SPLIT_BYTES:
-                raise Malformed(f"expected keys of up to {SPLIT_BYTES} bytes, found one of {len(text)}")
-            plain = plain and is_plain_key(parse_key(pair[0]))
-            spelled.add(text)
-    if len(spelled) != len(opened):
-        raise Malformed("expected every key once, found one again")
-    if plain:
-        raise Malformed("expected a dict with plain keys to stand for itself, found it as pairs")
+    def _part(self, ref: BlobRef, shape: str, place: Place, start: int, before: int) -> Any:
+        raw = self._tree(ref, place)
+        part = Place(place.component, place.steps, place.keys, ref.id)
+        part.checked(partial(_check_part, raw, shape, start, before, ref.size))
+        return raw
 
 
 def _check_part(raw: Any, shape: str, start: int, before: int, size: int) -> None:

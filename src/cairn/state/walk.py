@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from cairn.errors import Damaged
 from cairn.ids import BlobRef
 from cairn.state import manifest as manifests
 from cairn.state.manifest import Manifest
+from cairn.state.opened import Opened
 from cairn.state.paths import Scalar
-from cairn.state.reader import Opened, Place, Reader, ReadTree
+from cairn.state.place import Place
+from cairn.state.reader import Reader, ReadTree, Seen, Watch
 from cairn.state.syntax import Body, Link, Long, Steps, Tensor
 
-__all__ = ["Entry", "Node", "leaves", "read_manifest", "walk"]
+__all__ = ["Entry", "Node", "Seen", "leaves", "read_manifest", "walk"]
 
+_LOST = object()
 _EMPTY: dict[str, Callable[[], object]] = {"dict": dict, "OrderedDict": dict, "list": list, "tuple": tuple}
 
 
@@ -56,27 +60,56 @@ def read_manifest(ref: BlobRef, read_tree: ReadTree) -> Manifest:
     return manifests.read(ref, Reader(read_tree))
 
 
-def walk(manifest_ref: BlobRef, read_tree: ReadTree, skip: Collection[str] = ()) -> Iterator[Node]:
+def walk(
+    manifest_ref: BlobRef,
+    read_tree: ReadTree,
+    skip: Collection[str] = (),
+    *,
+    seen: Seen | None = None,
+    damaged: Callable[[str, Damaged], None] | None = None,
+) -> Iterator[Node]:
     """Every blob a commit needs, the manifest first, without the components in `skip`; one used twice comes twice.
 
-    `read_tree` returns hash-checked bytes. Raises Damaged for trees that cannot be read or say what no tree says.
+    `read_tree` returns hash-checked bytes. Trees in `seen`, kept between the walks over many commits, come without
+    what is below them; those walked to their end are added. Raises Damaged for trees that cannot be read or say
+    what no tree says. With `damaged`, that is told the path and the error instead, and the walk goes on beside the
+    tree, which comes like any other; only damage to the manifest is still raised.
     """
-    reader = Reader(read_tree)
+    watch = Watch({} if seen is None else seen, damaged)
+    reader = Reader(read_tree, watch)
     yield Node("manifest", manifest_ref, True)
     manifest = manifests.read(manifest_ref, reader)
-    for ref in manifest.trees:
-        yield Node("manifest", ref, True)
+    yield from [Node("manifest", ref, True) for _, ref in watch.met[1:]]
+    watch.met.clear()
     for component, ref in manifest.components.items():
-        if component in skip:
-            continue
+        if component not in skip:
+            yield from _walk_component(component, ref, reader, watch)
+
+
+def _walk_component(component: str, ref: BlobRef, reader: Reader, watch: Watch) -> Iterator[Node]:
+    if (ref.id, "value") in watch.seen:
         yield Node(component, ref, True)
-        for place, node, _ in _scan(reader, *reader.root(ref, component)):
-            if isinstance(node, Opened):
-                for tree in node.trees:
-                    yield Node(place.path, tree, True)
-            elif isinstance(node, Tensor | Long):
+        return
+    losses = watch.losses
+    try:
+        for place, node, _ in _scan(reader, *reader.root(ref, component), watch):
+            yield from _trees(watch)
+            if isinstance(node, Tensor | Long):
                 for blob in node.blobs:
                     yield Node(place.path, blob, False)
+    except Damaged as error:
+        yield from _trees(watch)
+        watch.lose(Place(component, (), (), ref.id), error)
+    yield from _trees(watch)
+    if watch.losses == losses:
+        watch.seen[ref.id, "value"] = 1
+
+
+def _trees(watch: Watch) -> list[Node]:
+    """The trees met since the last call."""
+    nodes = [Node(place.path, ref, True) for place, ref in watch.met]
+    watch.met.clear()
+    return nodes
 
 
 def leaves(manifest_ref: BlobRef, read_tree: ReadTree, only: Collection[str] | None = None) -> Iterator[Entry]:
@@ -123,26 +156,52 @@ def _value_entry(path: tuple[object, ...], node: object, within: tuple[str, ...]
     return Entry(path, "value", dtype, None, 0, (), node, None, within)
 
 
-def _scan(reader: Reader, place: Place, raw: object) -> Iterator[tuple[Place, object, tuple[str, ...]]]:
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A container whose entries are being walked."""
+
+    opened: Opened
+    place: Place
+    entries: Iterator[tuple[str | int, object, object, str]]
+    within: tuple[str, ...]
+    losses: int
+
+
+def _scan(
+    reader: Reader, place: Place, raw: object, watch: Watch | None = None
+) -> Iterator[tuple[Place, object, tuple[str, ...]]]:
     """Every node of a component, a container as Opened before its entries, with the containers around it."""
-    node = place.parse(raw)
-    if not isinstance(node, Body):
-        yield place, node, ()
-        return
-    opened = reader.open(node, place)
-    yield place, opened, ()
-    stack: list[tuple[Place, Iterator[tuple[str | int, object, object, str]], tuple[str, ...]]]
-    stack = [(place, opened.entries(), (opened.kind,))]
-    while stack:
-        parent, entries, within = stack[-1]
-        for step, key, raw_entry, tree in entries:
-            here = parent.child(step, key, tree)
-            node = here.parse(raw_entry)
-            if isinstance(node, Body):
-                opened = reader.open(node, here)
-                yield here, opened, within
-                stack.append((here, opened.entries(), (*within, opened.kind)))
-                break
+    stack: list[_Frame] = []
+    pending: tuple[Place, object, tuple[str, ...]] | None = (place, raw, ())
+    while pending is not None:
+        here, raw, within = pending
+        losses = 0 if watch is None else watch.losses
+        node = _visit(reader, here, raw, watch)
+        if node is not _LOST:
             yield here, node, within
-        else:
-            stack.pop()
+        if isinstance(node, Opened):
+            stack.append(_Frame(node, here, node.entries(), (*within, node.kind), losses))
+        pending = _next(stack, watch)
+
+
+def _next(stack: list[_Frame], watch: Watch | None) -> tuple[Place, object, tuple[str, ...]] | None:
+    while stack:
+        frame = stack[-1]
+        for step, key, raw, tree in frame.entries:
+            return frame.place.child(step, key, tree), raw, frame.within
+        stack.pop()
+        if watch is not None and frame.opened.in_parts and watch.losses == frame.losses:
+            for run in frame.opened.runs:
+                watch.seen[run.tree, frame.opened.shape] = len(run.raw)
+    return None
+
+
+def _visit(reader: Reader, place: Place, raw: object, watch: Watch | None) -> object:
+    try:
+        node = place.parse(raw)
+        return reader.open(node, place) if isinstance(node, Body) else node
+    except Damaged as error:
+        if watch is None:
+            raise
+        watch.lose(place, error)
+        return _LOST

@@ -1,0 +1,85 @@
+"""One value of a commit by the path a person typed: `model/embed.weight`, `optimizer/state/0/"a/b"`.
+
+Keys may hold any character, so a path is compared with the keys that are there. In the exact spelling of
+`cairn.state.paths` it means one value; otherwise a str key may stand bare, and a path that then fits several values is
+refused with the exact paths of all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cairn.errors import NotFound
+from cairn.ids import BlobRef
+from cairn.state import paths
+from cairn.state.decode import Source
+from cairn.state.lazy import Pool
+from cairn.state.opened import Opened
+from cairn.state.place import Place
+from cairn.state.syntax import Body
+
+_SHOWN = 8
+
+
+def find(manifest_ref: BlobRef, source: Source, path: str) -> object:
+    """Decode the value at a path. Raises NotFound, naming the candidates where there are several, and Damaged."""
+    pool = Pool(manifest_ref, source)
+    component, slash, rest = path.partition("/")
+    if component not in pool.manifest.components:
+        raise NotFound(f"{path!r}: expected a path that begins with one of {', '.join(pool.manifest.components)}")
+    search = _Search(pool)
+    for bare in (False, True):
+        search.look(*pool.root(component), rest if slash else None, bare)
+        if search.found:
+            break
+    if len(search.found) == 1:
+        place, raw = search.found[0]
+        return pool.decoder.value(raw, place)
+    raise NotFound(f"{path!r}: {search.several() if search.found else search.nothing()}")
+
+
+@dataclass(slots=True)
+class _Search:
+    """The values that a path fits, and how far it led."""
+
+    pool: Pool
+    found: list[tuple[Place, Any]] = field(default_factory=list)
+    deepest: Place | None = None
+    there: Opened | None = None
+
+    def look(self, place: Place, raw: Any, rest: str | None, bare: bool) -> None:
+        """Follow what is left of a path; nothing left is None, for the rest may be the empty key."""
+        if rest is None:
+            self.found.append((place, raw))
+            return
+        node = place.parse(raw)
+        if not isinstance(node, Body):
+            return
+        opened = self.pool.open(node, place)
+        if self.deepest is None or len(place.keys) >= len(self.deepest.keys):
+            self.deepest, self.there = place, opened
+        for step, key, entry, tree in opened.entries():
+            if len(self.found) > _SHOWN:
+                return
+            for spelling in _spellings(key, bare):
+                if rest == spelling or rest.startswith(spelling + "/"):
+                    left = rest[len(spelling) + 1 :] if len(rest) > len(spelling) else None
+                    self.look(place.child(step, key, tree), entry, left, bare)
+
+    def several(self) -> str:
+        shown = [paths.exact(place.component, place.keys) for place, _ in self.found[:_SHOWN]]
+        more = " and others" if len(self.found) > _SHOWN else ""
+        return f"expected one value, found {', '.join(shown)}{more}; write the one you mean like this"
+
+    def nothing(self) -> str:
+        if self.deepest is None or self.there is None:
+            return "expected a container, found a value without parts"
+        keys = [paths.readable_key(key) for _, (_, key, _, _) in zip(range(_SHOWN), self.there.entries(), strict=False)]
+        more = ", …" if len(self.there) > _SHOWN else ""
+        return f"found no such value; {self.deepest.path} has {', '.join(keys) or 'nothing in it'}{more}"
+
+
+def _spellings(key: object, bare: bool) -> set[str]:
+    exact = paths.exact_key(key)
+    return {exact, key} if bare and type(key) is str else {exact}
