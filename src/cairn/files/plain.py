@@ -1,0 +1,122 @@
+"""A component of live state as plain files describe it: JSON with tensors by name, for tools that know no cairn.
+
+Finite floats are JSON numbers; containers that JSON lacks, and numbers it cannot spell for every reader, are objects
+with one `$` key, spelled as in trees. A tensor is `{"$tensor": NAME}`, its place in the safetensors file; one of a type
+that safetensors lacks also says its `dtype` and `shape`, and lies there as bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cairn import canonical
+from cairn.state import arrays
+from cairn.state.dtypes import SAFETENSORS
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTensor:
+    """A tensor as safetensors holds it: name, type, shape, and the array whose bytes it is."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    array: Array
+
+
+@dataclass
+class Plain:
+    """One component taken apart."""
+
+    value: Any = None
+    tensors: list[PlainTensor] = field(default_factory=list)
+    ties: dict[str, str] = field(default_factory=dict)
+    """Name of a tied tensor to the name of the tensor whose memory it is."""
+
+
+def take_apart(state: object) -> Plain:
+    """Describe a loaded component. Arrays that are one object are ties."""
+    taking = _Taking(Plain())
+    taking.plain.value = taking.value(state, ())
+    return taking.plain
+
+
+class _Taking:
+    def __init__(self, plain: Plain) -> None:
+        self.plain = plain
+        self._names: set[str] = set()
+        self._first: dict[int, str] = {}
+
+    def value(self, value: Any, keys: tuple[object, ...]) -> Any:
+        kind = type(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            return value if abs(value) <= canonical.MAX_INT else {"$int": hex(value)}
+        if kind is str:
+            return value if _is_text(value) else {"$str": _base64(value.encode("utf-8", "surrogatepass"))}
+        if kind is float:
+            return value if math.isfinite(value) else {"$float": canonical.float_text(value)}
+        if kind is np.ndarray:
+            return self._tensor(value, keys)
+        if kind is list:
+            return [self.value(item, (*keys, at)) for at, item in enumerate(value)]
+        if kind is tuple:
+            return {"$tuple": [self.value(item, (*keys, at)) for at, item in enumerate(value)]}
+        if kind is dict or kind is OrderedDict:
+            return self._mapping(value, keys)
+        return _scalar(value)
+
+    def _mapping(self, value: dict[Any, Any], keys: tuple[object, ...]) -> Any:
+        if type(value) is dict and all(type(key) is str and key[:1] != "$" and _is_text(key) for key in value):
+            return {key: self.value(item, (*keys, key)) for key, item in value.items()}
+        pairs = [[self.value(key, ()), self.value(item, (*keys, key))] for key, item in value.items()]
+        return {"$map": {"type": type(value).__name__, "pairs": pairs}}
+
+    def _tensor(self, array: Array, keys: tuple[object, ...]) -> Any:
+        name = self._name(keys)
+        dtype = arrays.name_of(array.dtype) or str(array.dtype)
+        plain = dtype in SAFETENSORS
+        said = {"$tensor": name} if plain else {"$tensor": name, "dtype": dtype, "shape": list(array.shape)}
+        if array.size and id(array) in self._first:
+            self.plain.ties[name] = self._first[id(array)]
+            return said
+        self._first[id(array)] = name
+        shape = array.shape if plain else (array.nbytes,)
+        self.plain.tensors.append(PlainTensor(name, dtype if plain else "U8", shape, array))
+        return said
+
+    def _name(self, keys: tuple[object, ...]) -> str:
+        """The keys joined by dots, which is how model files name their tensors; made different where two would meet."""
+        plain = ".".join(key if type(key) is str and _is_text(key) else repr(key) for key in keys) or "value"
+        name, number = plain, 2
+        while name in self._names or name == "__metadata__":
+            name, number = f"{plain}#{number}", number + 1
+        self._names.add(name)
+        return name
+
+
+def _scalar(value: Any) -> Any:
+    if type(value) is complex:
+        return {"$complex": [canonical.float_text(value.real), canonical.float_text(value.imag)]}
+    if type(value) is bytes:
+        return {"$bytes": _base64(value)}
+    name = arrays.name_of(value.dtype) or str(value.dtype)
+    return {"$scalar": {"dtype": name, "data": arrays.scalar_bytes(value, name).hex()}}
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
