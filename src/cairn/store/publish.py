@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cairn.errors import Conflict, Damaged, Dropped, NotFound
 from cairn.history import names
@@ -22,10 +22,12 @@ from cairn.io.leases import Lease, leased
 from cairn.io.log import timestamp
 from cairn.objects.intake import Intake
 from cairn.objects.presence import secure
-from cairn.state.encode import Sketch
 from cairn.store.core import Core
 from cairn.store.indexing import catch_up
 from cairn.store.reach import blobs_of
+
+if TYPE_CHECKING:
+    from cairn.state.encode import Sketch
 
 _ATTEMPTS = 8
 
