@@ -77,7 +77,7 @@ def ls(core: Core, commit: Commit, path: str | None) -> list[Item]:
 
 def cat(core: Core, commit: Commit, path: str) -> Any:
     """Return one value of a commit."""
-    from cairn.state.lazy import find
+    from cairn.state.find import find
 
     _check_kept(commit, (path.split("/")[0],))
     return find(commit.root, prepare(core, commit), path)
