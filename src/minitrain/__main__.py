@@ -1,5 +1,10 @@
 """`python -m minitrain` is the command line."""
 
-from minitrain.cli import main
+import sys
 
-main(prog_name="python -m minitrain")
+try:
+    from minitrain.cli import main
+
+    main(prog_name="python -m minitrain")
+except KeyboardInterrupt:  # before training has begun there is nothing to finish
+    sys.exit(130)
