@@ -16,21 +16,6 @@ if TYPE_CHECKING:
     from cairn.store.listing import Item
 
 
-class Source:
-    """Where decoders get checked bytes from."""
-
-    def __init__(self, core: Core) -> None:
-        self._blobs = core.blobs
-
-    def tree(self, ref: BlobRef) -> bytes:
-        """Return a tree's bytes."""
-        return bytes(self._blobs.read(ref))
-
-    def data(self, refs: Collection[BlobRef]) -> memoryview:
-        """Return the concatenation of blobs."""
-        return self._blobs.data(list(refs))
-
-
 def load(core: Core, commit: Commit, only: Collection[str] | None, *, copy: bool) -> dict[str, Any]:
     """Return a commit's state. Raises Dropped for content that is no longer kept, unless `only` leaves it out."""
     from cairn.state import decode
@@ -51,10 +36,10 @@ def open_lazily(core: Core, commit: Commit) -> Mapping[str, Any]:
     return LazyState(commit.root, prepare(core, commit))
 
 
-def prepare(core: Core, commit: Commit) -> Source:
+def prepare(core: Core, commit: Commit) -> Core:
     """Open the packs that a commit's entry names; what they do not hold is looked for when it is read."""
     core.blobs.prefer(commit.packs)
-    return Source(core)
+    return core
 
 
 def checkout(core: Core, commit: Commit, target: Path, only: Collection[str], *, force: bool) -> list[Path]:

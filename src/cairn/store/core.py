@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cairn.history.journal import Journal
+from cairn.ids import BlobRef
 from cairn.io import process
 from cairn.io.disk import Disk
 from cairn.io.layout import Layout
@@ -25,6 +27,14 @@ class Core:
     index: Index
     blobs: Blobs
     journal: Journal
+
+    def tree(self, ref: BlobRef) -> bytes:
+        """Return a tree's bytes, hash-checked. Raises Damaged."""
+        return bytes(self.blobs.read(ref))
+
+    def data(self, refs: Sequence[BlobRef]) -> memoryview:
+        """Return the concatenation of blobs, hash-checked. Raises Damaged."""
+        return self.blobs.data(refs)
 
 
 def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> Core:

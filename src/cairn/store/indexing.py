@@ -8,7 +8,6 @@ from typing import Any
 from cairn.errors import Damaged
 from cairn.history.commit import Commit
 from cairn.history.run import Run
-from cairn.ids import BlobRef
 from cairn.io.log import Entry, Log
 from cairn.objects.pack import Header
 from cairn.objects.reader import read_header
@@ -112,11 +111,8 @@ def _row(commit: Commit, seq: int | None) -> dict[str, Any]:
 
 
 def _components(core: Core, commit: Commit) -> list[dict[str, Any]]:
-    def read_tree(ref: BlobRef) -> bytes:
-        return bytes(core.blobs.read(ref))
-
     try:
-        components = read_manifest(commit.root, read_tree).components
+        components = read_manifest(commit.root, core.tree).components
     except Damaged:
         return []  # Dropped and freed, or damaged: verify tells which.
     return [{"commit": commit.id, "name": name, "tree": ref.id, "bytes": ref.size} for name, ref in components.items()]

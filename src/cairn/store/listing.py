@@ -29,11 +29,7 @@ class Item:
 
 def listing(core: Core, commit: Commit, path: str | None) -> list[Item]:
     """List the components of a commit, or the values at and below a path. Raises NotFound, Damaged."""
-
-    def read_tree(ref: BlobRef) -> bytes:
-        return bytes(core.blobs.read(ref))
-
-    components = read_manifest(commit.root, read_tree).components
+    components = read_manifest(commit.root, core.tree).components
     kept = [name for name in components if name not in commit.dropped]
     if path is None:
         items = _items(core, commit, kept)
@@ -52,11 +48,8 @@ def listing(core: Core, commit: Commit, path: str | None) -> list[Item]:
 
 
 def _items(core: Core, commit: Commit, only: list[str]) -> list[Item]:
-    def read_tree(ref: BlobRef) -> bytes:
-        return bytes(core.blobs.read(ref))
-
     items = []
-    for entry in leaves(commit.root, read_tree, only):
+    for entry in leaves(commit.root, core.tree, only):
         component, *keys = entry.path
         tie = paths.readable(str(entry.tie[0]), entry.tie[1:]) if entry.tie else None
         items.append(

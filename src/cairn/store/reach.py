@@ -9,7 +9,7 @@ from cairn.errors import Damaged
 from cairn.history.commit import Commit
 from cairn.history.journal import tag_of
 from cairn.ids import BlobRef
-from cairn.state.walk import Node, read_manifest, walk
+from cairn.state.walk import Seen, walk
 from cairn.store.core import Core
 
 
@@ -29,12 +29,12 @@ def mark(core: Core, without: Collection[str] = ()) -> set[str]:
     """
     check_history(core)
     live: set[str] = set()
-    seen: set[str] = set()
+    seen: Seen = {}
     for root in roots(core):
         if root.commit.id in without:
             continue
         try:
-            for node in walk_new(core, root.commit.root, root.skip, seen):
+            for node in walk(root.commit.root, core.tree, root.skip, seen=seen):
                 live.add(node.ref.id)
         except Damaged as error:
             raise Damaged(
@@ -74,27 +74,11 @@ def check_history(core: Core) -> None:
 
 def blobs_of(core: Core, manifest: BlobRef, skip: Collection[str]) -> Iterator[BlobRef]:
     """Yield every blob a commit needs, once."""
-    seen: set[str] = set()
-    for node in walk_new(core, manifest, skip, set()):
-        if node.ref.id not in seen:
-            seen.add(node.ref.id)
+    known: set[str] = set()
+    for node in walk(manifest, core.tree, skip, seen={}):
+        if node.ref.id not in known:
+            known.add(node.ref.id)
             yield node.ref
-
-
-def walk_new(core: Core, manifest: BlobRef, skip: Collection[str], seen: set[str]) -> Iterator[Node]:
-    """Walk a commit, without the components whose trees are in `seen`; add the others to it."""
-
-    def read_tree(ref: BlobRef) -> bytes:
-        return bytes(core.blobs.read(ref))
-
-    if manifest.id in seen and not skip:
-        return
-    components = read_manifest(manifest, read_tree).components
-    known = {name for name, ref in components.items() if ref.id in seen}
-    yield from walk(manifest, read_tree, {*skip, *known})
-    seen.update(ref.id for name, ref in components.items() if name not in skip)
-    if not skip:
-        seen.add(manifest.id)
 
 
 def _stop(reason: str) -> None:

@@ -63,6 +63,10 @@ class Report:
         return not any(finding.level == "error" for finding in self.findings)
 
 
+class _Unread(Damaged):
+    """A tree that was found bad or missing before."""
+
+
 @dataclass
 class _Check:
     """One verification: what was good, what was bad, what was read."""
@@ -210,35 +214,34 @@ def _check_reach(check: _Check, kept: list[Root]) -> None:
 
 def _needs(check: _Check, root: Root) -> Iterator[tuple[BlobRef, str]]:
     """What a commit needs, as far as its trees can be read, with the words for it."""
-    unread: list[BlobRef] = []
 
     def read_tree(ref: BlobRef) -> bytes:
         if check.good.get(ref.id) != ref.size:
-            unread.append(ref)
-            raise Damaged(f"tree {ref.id}")
-        return bytes(check.core.blobs.read(ref))
+            raise _Unread(f"tree {ref.id}")
+        return check.core.tree(ref)
+
+    def damaged(path: str, error: Damaged) -> None:
+        # A tree that could not be read comes from the walk and is reported as a blob. One whose hash is right and
+        # whose text is none was never written by cairn.
+        if not isinstance(error, _Unread):
+            check.error("tree", f"{root.commit} {path}", "packs", "trees as the format spells them", str(error))
 
     try:
-        for node in walk(root.commit.root, read_tree, root.skip):
+        for node in walk(root.commit.root, read_tree, root.skip, damaged=damaged):
             yield node.ref, f"{root.commit.run} {_step(root.commit)} {node.path}"
     except Damaged as error:
-        # A tree whose hash is right and whose text is none was never written by cairn.
-        if not unread:
-            check.error("tree", str(root.commit), "packs", "trees as the format spells them", str(error))
+        damaged("manifest", error)
 
 
 def _check_commits(check: _Check, kept: list[Root]) -> None:
-    def read_tree(ref: BlobRef) -> bytes:
-        return bytes(check.core.blobs.read(ref))
-
     for root in kept:
         check.commits += 1
         try:
-            for node in walk(root.commit.root, read_tree, root.skip):
+            for node in walk(root.commit.root, check.core.tree, root.skip, damaged=lambda path, error: None):
                 if node.ref.id not in check.good and node.ref.id not in check.bad:
                     _check_one(check, node.ref, f"{root.commit.run} {_step(root.commit)} {node.path}")
         except Damaged as error:
-            check.error("tree", str(root.commit), "packs", "readable trees", str(error))
+            check.error("tree", str(root.commit), "packs", "a readable manifest", str(error))
 
 
 def _check_one(check: _Check, ref: BlobRef, where: str) -> None:
