@@ -30,8 +30,7 @@ def create(disk: Disk, layout: Layout) -> Config:
     """Make a store. Raises Conflict when there is one, or other files are in the way."""
     if disk.size(layout.config) is not None:
         raise Conflict(f"{layout.root} is a store already; open it instead")
-    if layout.root.is_dir() and disk.names(layout.root):
-        raise Conflict(f"{layout.root}: expected a new or empty folder, found files in it; choose another place")
+    _check_unused(disk, layout)
     for parent in reversed((layout.root, *layout.root.parents)):
         if not parent.is_dir():
             disk.make_folder(parent)
@@ -42,6 +41,17 @@ def create(disk: Disk, layout: Layout) -> Config:
     document = {"format": FORMAT, "version": VERSION, "store_id": write_id, "hash": HASH, "options": {}}
     disk.write_new(layout.config, canonical.seal(document), tmp=layout.temporary(write_id, "config"))
     return Config(write_id, {})
+
+
+def _check_unused(disk: Disk, layout: Layout) -> None:
+    """Refuse a folder in use. What an `init` that was cut short left behind is none: it holds nothing yet."""
+    if layout.root.exists() and not layout.root.is_dir():
+        raise Conflict(f"{layout.root}: expected a folder or nothing, found a file; choose another place")
+    own = {path.name for path in (layout.runs, layout.tags, layout.packs, layout.leases, layout.trash, layout.tmp)}
+    found = set(disk.names(layout.root)) - own - {layout.reserve.name}
+    full = [path for path in (layout.runs, layout.tags, layout.packs, layout.trash) if disk.names(path)]
+    if found or full:
+        raise Conflict(f"{layout.root}: expected a new or empty folder, found files in it; choose another place")
 
 
 def read(disk: Disk, layout: Layout) -> Config:
