@@ -63,15 +63,16 @@ class Blobs:
             pack_id = self._where.get(blob)
             if pack_id is not None:
                 return self._readers[pack_id]
+            self.fill_index()
             for pack_id in self._index.packs_with(blob):
                 if self._has(pack_id, blob):
                     return self._readers[pack_id]
-            if everywhere or self._index.is_fresh:
-                self._open_all(blob, trash=everywhere)
-                pack_id = self._where.get(blob)
-                if pack_id is not None:
-                    return self._readers[pack_id]
-        return None
+            return self._look_everywhere(blob) if everywhere else None
+
+    def fill_index(self) -> None:
+        """Enter every pack in an index that knows nothing yet."""
+        if not self._index.is_filled():
+            self._index.fill(header for _, header in self.headers() if isinstance(header, Header))
 
     def prefer(self, pack_ids: Iterable[str]) -> None:
         """Open packs that are likely to be needed; those that are gone or unreadable are passed over."""
@@ -126,19 +127,16 @@ class Blobs:
                 return self._try(self._layout.trashed(item), pack_id)
         return None
 
-    def _open_all(self, blob: str, *, trash: bool) -> None:
-        """Open packs, newest names included, until one has the blob; a fresh index is filled on the way."""
-        fill = self._index.is_fresh
+    def _look_everywhere(self, blob: str) -> PackReader | None:
+        """Open packs that the index did not name, then those in the trash, until one has the blob."""
         for pack_id in list_packs(self._disk, self._layout):
-            self._open(pack_id)
-            if blob in self._where and not fill:
-                return
-        if fill:
-            self._index.add_packs(reader.header for reader in self._readers.values())
-            self._index.is_fresh = False
-        if trash and blob not in self._where:
-            for item in list_trash(self._disk, self._layout):
-                self._open(item.pack_id, trash=True)
+            if self._has(pack_id, blob):
+                return self._readers[pack_id]
+        for item in list_trash(self._disk, self._layout):
+            reader = self._open(item.pack_id, trash=True)
+            if reader is not None and blob in reader.header.places:
+                return reader
+        return None
 
     def _others(self, blob: str, but: str) -> Iterator[PackReader]:
         for pack_id in list_packs(self._disk, self._layout):

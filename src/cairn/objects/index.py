@@ -25,6 +25,7 @@ BUSY_SECONDS = 5.0
 _T = TypeVar("_T")
 
 _TABLES: dict[str, tuple[dict[str, type], str | tuple[str, ...]]] = {
+    "meta": ({"store": str}, "store"),
     "packs": ({"id": str, "bytes": int, "write_id": str}, "id"),
     "blobs": ({"id": str, "pack": str, "bytes": int, "tree": int}, ("id", "pack")),
     "logs": ({"kind": str, "name": str, "seq": int, "seal": str}, ("kind", "name")),
@@ -56,17 +57,33 @@ class Index:
         self._writable = writable
         self._guard = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self.is_fresh = False
-        """Whether it knows nothing yet and should be rebuilt."""
+        self._is_filled = False
+        self._drops = 0
+
+    def is_filled(self) -> bool:
+        """Whether every pack that was there when the index was made has been entered."""
+        self._tolerant(lambda connection: None, None)
+        return self._is_filled
+
+    def fill(self, headers: Iterable[Header]) -> None:
+        """Enter all packs there are, and say that they are all. An index that is filled half is filled again."""
+        self.add_packs(headers)
+        self.insert("meta", [{"store": self._store_id}])
+        self._is_filled = True
 
     def packs_with(self, blob: str) -> list[str]:
         """Return the packs that may hold a blob."""
         rows = self._select("SELECT pack FROM blobs WHERE id = ?", blob)
         return [pack for (pack,) in rows if isinstance(pack, str)]
 
-    def known_packs(self) -> set[str]:
-        """Return the packs whose headers were entered."""
-        return {pack for (pack,) in self._select("SELECT id FROM packs")}
+    def lacks(self, pack_ids: Iterable[str]) -> list[str]:
+        """Return which of these packs were not entered."""
+        return [pack_id for pack_id in pack_ids if not self._select("SELECT 1 FROM packs WHERE id = ?", pack_id)]
+
+    def count_packs(self) -> int:
+        """Return how many packs were entered."""
+        rows = self._select("SELECT count(*) FROM packs")
+        return int(rows[0][0]) if rows else 0
 
     def positions(self) -> dict[tuple[str, str], tuple[int, str]]:
         """Return how far each log was entered: (kind, name) to (number, seal)."""
@@ -103,15 +120,16 @@ class Index:
         if found:
             self._tolerant(lambda connection: _insert(connection, table, found), None)
 
-    def clear(self, *tables: str) -> None:
-        """Empty tables, all of them when none is named."""
+    def clear(self) -> None:
+        """Empty all tables."""
 
         def remove(connection: sqlite3.Connection) -> None:
             with connection:
-                for table in tables or _TABLES:
+                for table in _TABLES:
                     connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name from the list above
 
         self._tolerant(remove, None)
+        self._is_filled = False
 
     def close(self) -> None:
         """Close the database; it opens again when it is needed."""
@@ -154,37 +172,40 @@ class Index:
             connection = sqlite3.connect(uri, check_same_thread=False, uri=True)
         else:
             connection = sqlite3.connect(":memory:", check_same_thread=False)
-        if not _belongs(connection, self._store_id):
+        stores = _stores(connection)
+        if stores is None or stores not in ([], [(self._store_id,)]):
             if self._path is not None and not self._writable:
                 connection.close()
                 connection = sqlite3.connect(":memory:", check_same_thread=False)
-            _create(connection, self._store_id)
-            self.is_fresh = True
+            _create(connection)
+        self._is_filled = stores == [(self._store_id,)]
         return connection
 
     def _drop(self) -> None:
+        """Remove a broken database and start anew; in memory when that has not helped."""
         self.close()
-        if self._path is not None and self._writable:
+        self._drops += 1
+        if self._path is not None and self._writable and self._drops == 1:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 with contextlib.suppress(OSError):
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         else:
             self._path = None
-        self.is_fresh = True
+        self._is_filled = False
 
 
 def _has_wal(path: Path) -> bool:
     return path.with_name(path.name + "-wal").exists()
 
 
-def _belongs(connection: sqlite3.Connection, store_id: str) -> bool:
-    """Whether the database is this store's index in this schema."""
+def _stores(connection: sqlite3.Connection) -> list[tuple[Any, ...]] | None:
+    """The stores whose index this is: one, none while it is being filled; or None for another schema."""
     if connection.execute("PRAGMA user_version").fetchone() != (SCHEMA,):
-        return False
-    return connection.execute("SELECT store FROM meta").fetchall() == [(store_id,)]
+        return None
+    return connection.execute("SELECT store FROM meta").fetchall()
 
 
-def _create(connection: sqlite3.Connection, store_id: str) -> None:
+def _create(connection: sqlite3.Connection) -> None:
     database = _database(connection)
     for name in database.table_names():
         database.table(name).drop()
@@ -192,7 +213,6 @@ def _create(connection: sqlite3.Connection, store_id: str) -> None:
         database.table(name).create(columns, pk=key, if_not_exists=True)
     database.table("blobs").create_index(["pack"], if_not_exists=True)
     database.table("commits").create_index(["run", "step"], if_not_exists=True)
-    database.table("meta").insert({"store": store_id})
     connection.execute(f"PRAGMA user_version = {SCHEMA}")
     connection.commit()
 

@@ -16,10 +16,8 @@ from cairn.store.core import Core
 
 
 def catch_up(core: Core) -> None:
-    """Enter what entries say that the index has not seen: packs, so that no blob is written again, and commits.
-
-    An index that knows nothing is filled by the first look-up instead, from all packs there are.
-    """
+    """Enter what entries say that the index has not seen: packs, so that no blob is written again, and commits."""
+    core.blobs.fill_index()
     positions = core.index.positions()
     runs = core.journal.runs()
     logs = [("run", name, run.log) for name, run in runs.items()]
@@ -34,19 +32,16 @@ def catch_up(core: Core) -> None:
         rows.append(_position(kind, name, log))
         if kind == "run":
             _enter_new(core, runs[name], new)
-    if not core.index.is_fresh:
-        _enter_packs(core, packs - core.index.known_packs())
+    _enter_packs(core, core.index.lacks(packs))
     core.index.insert("logs", rows)
 
 
 def rebuild(core: Core) -> int:
     """Empty the index and fill it; return the number of packs."""
-    headers = [header for _, header in core.blobs.headers() if not isinstance(header, Damaged)]
     core.index.clear()
-    core.index.add_packs(headers)
-    core.index.is_fresh = False
+    core.blobs.fill_index()
     catch_up(core)
-    return len(headers)
+    return core.index.count_packs()
 
 
 def _enter_packs(core: Core, pack_ids: Iterable[str]) -> None:
