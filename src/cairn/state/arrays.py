@@ -76,6 +76,23 @@ def dtype_of(name: str, big: bool) -> DType | None:
     return dtype.newbyteorder(">" if big else "<")
 
 
+class Loaded(np.ndarray[Any, Any]):
+    """Owner of the memory that a load gave to one tensor.
+
+    Tensors of equal bytes share a blob, so views of it lie at one address although they were never one memory in the
+    state. Each view has an owner of its own, by which it is told from the others when it is committed again.
+    """
+
+
+def memory_of(array: Array) -> object:
+    """What two arrays have in common when they are one memory: address, dtype, shape, strides and load."""
+    owner: object = array.base
+    while type(owner) is np.ndarray:
+        owner = owner.base
+    load = id(owner) if type(owner) is Loaded else 0
+    return (array.__array_interface__["data"][0], array.dtype, array.shape, array.strides, load)
+
+
 def array_bytes(array: Array, name: str) -> memoryview:
     """The bytes of an array as stored; without a copy when they lie in memory exactly so."""
     if array.flags.c_contiguous and not is_big(array.dtype):
@@ -98,7 +115,7 @@ def array_from(data: memoryview, name: str, dtype: DType, shape: tuple[int, ...]
     """Make an array of stored bytes: a read-only view where possible, or, if `copy`, fresh and writable."""
     little = dtype_of(name, big=False)
     big = is_big(dtype)
-    raw = np.ndarray(shape, little, buffer=data)
+    raw = Loaded(shape, little, buffer=data).view(np.ndarray)
     if copy or big or not raw.flags.aligned:
         raw = np.array(raw, order="C", copy=True)
     if big:

@@ -132,7 +132,12 @@ class Decoder:
 def live_key(key: object, place: Place) -> object:
     """The key of a mapping as Python has it: numpy scalars made, also inside tuples. Raises Damaged."""
     if isinstance(key, Scalar):
-        return scalar(key, place)
+        made = scalar(key, place)
+        try:
+            hash(made)
+        except (TypeError, ValueError):
+            place.refuse(f"expected a key that can be hashed, found {key}")
+        return made
     if type(key) is tuple:
         return tuple([live_key(item, place) for item in key])
     return key

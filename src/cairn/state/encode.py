@@ -4,8 +4,8 @@
 is written. Between it and `Sketch.manifest` the caller stores the leaves, in any order.
 
 Types are tested exactly: `numpy.float64` is no float here and an enum's int no int, since neither would come back.
-Ties are the same address, dtype, shape and strides; never equal bytes. Arrays that overlap otherwise are stored
-separately. A list or dict that occurs twice comes back as two.
+Ties are the same address, dtype, shape and strides; never equal bytes, nor two loaded tensors that happen to be views
+of one blob. Arrays that overlap otherwise are stored separately. A list or dict that occurs twice comes back as two.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class _Encoder:
         before = f'{{"$tensor":{{"dtype":"{name}","shape":[{shape}],"blobs":'.encode()
         if array.nbytes == 0:
             return before + b"[]" + order + b"}}"
-        memory = (array.__array_interface__["data"][0], array.dtype, array.shape, array.strides)
+        memory = arrays.memory_of(array)
         steps = tuple(self._steps)
         here = self._here.setdefault(memory, steps)
         if here is not steps:
