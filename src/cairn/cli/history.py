@@ -1,0 +1,112 @@
+"""Commands on history: log, show, reflog, rewind."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from cairn.cli import render
+from cairn.cli.context import json_option, pass_store, run_option
+from cairn.cli.jsonout import print_json
+from cairn.cli.text import note, say
+from cairn.errors import NotFound
+
+if TYPE_CHECKING:
+    from cairn.store.store import Store
+
+
+@click.command()
+@click.option("-n", "count", type=click.IntRange(min=1), metavar="N", help="Show only the newest N commits.")
+@run_option
+@json_option
+@pass_store
+def log(store: Store, count: int | None, run: str | None, as_json: bool) -> None:
+    """List the commits of a run's current line, newest first.
+
+    Attempts that training left behind are not on the line; `cairn reflog` shows them. Times are UTC.
+
+    \b
+    Example:
+      $ cairn log -n 5 --run main
+    """
+    line = store.log(run) if run else store.default_run().log()
+    commits = list(islice(line, count))
+    if as_json:
+        print_json(commits)
+    elif commits:
+        say(render.log(commits, store.tags()))
+    else:
+        note("No commits yet.")
+
+
+@click.command()
+@click.argument("revision", metavar="REV")
+@run_option
+@json_option
+@pass_store
+def show(store: Store, revision: str, run: str | None, as_json: bool) -> None:
+    """Show one commit.
+
+    That is its step, metrics, message and parents, and where it was made.
+
+    \b
+    Example:
+      $ cairn show step:300
+      $ cairn show best:val_loss:min --json
+    """
+    commit = store.commit(revision, run)
+    if as_json:
+        print_json(commit)
+    else:
+        say(render.show(commit, [name for name, tag in store.tags().items() if tag.commit.id == commit.id]))
+
+
+@click.command()
+@run_option
+@json_option
+@pass_store
+def reflog(store: Store, run: str | None, as_json: bool) -> None:
+    """List what happened to a run, newest first.
+
+    That is its commits, rewinds and drops. A run that was deleted can be named, too. Commits that were left behind can be named by their id.
+
+    \b
+    Example:
+      $ cairn reflog --run main
+    """
+    moves = store.default_run(run).reflog()
+    if not moves and run:
+        raise NotFound(f"run {run!r} has no entries: expected one of {', '.join(store.runs()) or 'no runs yet'}")
+    if as_json:
+        print_json(moves)
+    elif moves:
+        say(render.reflog(moves))
+    else:
+        note("No entries yet.")
+
+
+@click.command()
+@click.argument("revision", metavar="REV")
+@run_option
+@json_option
+@pass_store
+def rewind(store: Store, revision: str, run: str | None, as_json: bool) -> None:
+    """Move a run back to one of its commits.
+
+    The next commit continues from there. Nothing is removed: what was left behind stays as an attempt, which `cairn reflog` shows.
+
+    \b
+    Example:
+      $ cairn rewind step:200
+      $ cairn rewind latest~1
+    """
+    commit = store.rewind(revision, run)
+    if as_json:
+        print_json(commit)
+    else:
+        say(f"The run is back at {render.commit(commit)}")
+
+
+COMMANDS: tuple[click.Command, ...] = (log, show, reflog, rewind)

@@ -1,0 +1,164 @@
+"""Commands on the whole store: init, drop, undrop, gc, verify, reindex."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cairn.cli import render, text
+from cairn.cli.context import json_option, pass_store, run_option
+from cairn.cli.jsonout import plain, print_json
+from cairn.cli.progress import working
+from cairn.cli.text import note, say
+from cairn.errors import Damaged
+
+if TYPE_CHECKING:
+    from cairn.history.commit import Commit
+    from cairn.store.store import Store
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@json_option
+@click.pass_obj
+def init(named: Path | None, path: Path | None, as_json: bool) -> None:
+    """Make a store in a new or empty folder.
+
+    That is PATH, else --store, else ./store.
+
+    \b
+    Example:
+      $ cairn init
+      $ cairn init /data/checkpoints
+    """
+    import cairn
+
+    with cairn.init(path or named or Path("store")) as store:
+        if as_json:
+            print_json({"path": store.path, "id": store.id})
+        else:
+            say(f"Made a store in {text.safe(str(store.path))}")
+
+
+@click.command()
+@click.argument("revisions", metavar="REV...", nargs=-1, required=True)
+@click.option("--only", metavar="COMPONENT", multiple=True, help="Drop only this component; may be repeated.")
+@run_option
+@json_option
+@pass_store
+def drop(store: Store, revisions: tuple[str, ...], only: tuple[str, ...], run: str | None, as_json: bool) -> None:
+    """Give up the content of commits, or of some components.
+
+    The decision is recorded, and the commits stay in the history. The space is freed by `cairn gc`; until then `cairn undrop` takes it back. The
+    newest commit of a run, tagged commits and those that a run started from cannot be dropped whole.
+
+    \b
+    Example:
+      $ cairn drop step:100 step:200
+      $ cairn drop step:300 --only optimizer
+    """
+    commits = store.drop(revisions, run=run, only=only or None)
+    _decided(commits, f"Dropped {text.safe(', '.join(only)) or 'the content'} of", as_json)
+    if commits and not as_json:
+        note("`cairn gc` frees the space; until then `cairn undrop` takes it back.")
+
+
+@click.command()
+@click.argument("revisions", metavar="REV...", nargs=-1, required=True)
+@run_option
+@json_option
+@pass_store
+def undrop(store: Store, revisions: tuple[str, ...], run: str | None, as_json: bool) -> None:
+    """Keep again what was dropped, while the bytes are still there.
+
+    \b
+    Example:
+      $ cairn undrop step:100
+    """
+    _decided(store.undrop(revisions, run=run), "Keeping again", as_json)
+
+
+def _decided(commits: list[Commit], verb: str, as_json: bool) -> None:
+    if as_json:
+        print_json(commits)
+    elif commits:
+        say("\n".join(f"{verb} {render.commit(commit)}" for commit in commits))
+    else:
+        note("Nothing to do: all of it was dropped before.")
+
+
+@click.command()
+@click.option("--keep-last", type=int, metavar="N", help="First drop all but the last N commits of each run.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@run_option
+@json_option
+@pass_store
+def gc(store: Store, keep_last: int | None, dry_run: bool, run: str | None, as_json: bool) -> None:
+    """Free the space of what nothing needs.
+
+    Says which commits each rule keeps, which packs go, what was freed, and what has to wait and why. The newest commit
+    of a run, tagged commits and those that a run started from are always kept. Others may commit and read meanwhile.
+    gc stops, and removes nothing, when something that is needed cannot be read. --run limits --keep-last to one run.
+
+    \b
+    Example:
+      $ cairn gc --dry-run
+      $ cairn gc --keep-last 3
+    """
+    with working("Looking for what nothing needs"):
+        plan = store.gc(keep_last=keep_last, run=run, dry_run=dry_run)
+    if as_json:
+        print_json({**plain(plan), "dead_bytes": plan.dead_bytes})
+    else:
+        say(render.gc(plan))
+
+
+@click.command()
+@click.argument("revisions", metavar="[REV...]", nargs=-1)
+@run_option
+@json_option
+@pass_store
+def verify(store: Store, revisions: tuple[str, ...], run: str | None, as_json: bool) -> None:
+    """Check every hash and say what is damaged.
+
+    Everything is read, or what the commits that are named need. Nothing is changed. Each finding names the object, the file, what was expected and found, which steps it hits and
+    what to do. The exit status is 6 when something that was committed is damaged.
+
+    \b
+    Example:
+      $ cairn verify
+      $ cairn verify latest best:val_loss:min
+    """
+    with working("Reading everything and checking every hash"):
+        report = store.verify(revisions, run=run)
+    if as_json:
+        print_json({"ok": report.ok, **plain(report)})
+    else:
+        say(render.report(report))
+    if not report.ok:
+        raise click.exceptions.Exit(Damaged.exit_code)
+
+
+@click.command()
+@json_option
+@pass_store
+def reindex(store: Store, as_json: bool) -> None:
+    """Build the index anew from packs and entries.
+
+    The index only makes things faster: every answer is the same without it.
+
+    \b
+    Example:
+      $ cairn reindex
+    """
+    with working("Reading packs"):
+        packs = store.reindex()
+    if as_json:
+        print_json({"packs": packs})
+    else:
+        say(f"Indexed {text.count(packs, 'pack')}.")
+
+
+COMMANDS: tuple[click.Command, ...] = (init, drop, undrop, gc, verify, reindex)
