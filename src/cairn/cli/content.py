@@ -52,9 +52,10 @@ def ls(store: Store, revision: str, path: str | None, run: str | None, as_json: 
 def cat(store: Store, revision: str, path: str, output: str | None, run: str | None) -> None:
     """Write one value of a commit to the output.
 
-    The value is checked; a tensor comes as .npy, bytes and text as they are, everything else as JSON. On a terminal a tensor or bytes are described instead. numpy has no name for types like BF16, so a .npy of one
-    holds its elements as raw bytes of the same size. JSON is spelled as in the files that `cairn checkout` writes:
-    a tensor inside it stands as {"$tensor": NAME}.
+    The value is checked; a tensor comes as .npy, bytes and text as they are, everything else as JSON. On a terminal
+    a tensor or bytes are described instead. numpy has no name for types like BF16, so a .npy of one holds its
+    elements as raw bytes of the same size. JSON is spelled as in the files that `cairn checkout` writes: a tensor
+    inside it stands as {"$tensor": NAME}.
 
     \b
     Example:
@@ -107,8 +108,9 @@ def checkout(
 def du(store: Store, revisions: tuple[str, ...], run: str | None, as_json: bool) -> None:
     """Say what commits and the whole store weigh.
 
-    All commits that are kept are listed, unless some are named. Own bytes are those that no other kept commit needs. What a drop frees are the packs that only this commit needs;
-    rewriting packs would free all of its own bytes.
+    All commits that are kept are listed, unless some are named. Own bytes are those that no other kept commit
+    needs. What a drop frees are the packs that only this commit needs; rewriting packs would free all of its own
+    bytes.
 
     \b
     Example:

@@ -70,7 +70,8 @@ def show(store: Store, revision: str, run: str | None, as_json: bool) -> None:
 def reflog(store: Store, run: str | None, as_json: bool) -> None:
     """List what happened to a run, newest first.
 
-    That is its commits, rewinds and drops. A run that was deleted can be named, too. Commits that were left behind can be named by their id.
+    That is its commits, rewinds and drops. A run that was deleted can be named, too. Commits that were left behind
+    can be named by their id.
 
     \b
     Example:
@@ -95,7 +96,8 @@ def reflog(store: Store, run: str | None, as_json: bool) -> None:
 def rewind(store: Store, revision: str, run: str | None, as_json: bool) -> None:
     """Move a run back to one of its commits.
 
-    The next commit continues from there. Nothing is removed: what was left behind stays as an attempt, which `cairn reflog` shows.
+    The next commit continues from there. Nothing is removed: what was left behind stays as an attempt, which `cairn
+    reflog` shows.
 
     \b
     Example:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def tag(store: Store, name: str | None, revision: str | None, delete: bool, run: str | None, as_json: bool) -> None:
     """Set, delete or list tags.
 
-    Without REV the newest commit is tagged; without NAME all tags are listed. A tagged commit is always kept. Setting a tag that exists moves it.
+    Without REV the newest commit is tagged; without NAME all tags are listed. A tagged commit is always kept.
+    Setting a tag that exists moves it.
 
     \b
     Example:

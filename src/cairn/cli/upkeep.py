@@ -51,8 +51,9 @@ def init(named: Path | None, path: Path | None, as_json: bool) -> None:
 def drop(store: Store, revisions: tuple[str, ...], only: tuple[str, ...], run: str | None, as_json: bool) -> None:
     """Give up the content of commits, or of some components.
 
-    The decision is recorded, and the commits stay in the history. The space is freed by `cairn gc`; until then `cairn undrop` takes it back. The
-    newest commit of a run, tagged commits and those that a run started from cannot be dropped whole.
+    The decision is recorded, and the commits stay in the history. The space is freed by `cairn gc`; until then
+    `cairn undrop` takes it back. The newest commit of a run, tagged commits and those that a run started from
+    cannot be dropped whole.
 
     \b
     Example:
@@ -123,8 +124,9 @@ def gc(store: Store, keep_last: int | None, dry_run: bool, run: str | None, as_j
 def verify(store: Store, revisions: tuple[str, ...], run: str | None, as_json: bool) -> None:
     """Check every hash and say what is damaged.
 
-    Everything is read, or what the commits that are named need. Nothing is changed. Each finding names the object, the file, what was expected and found, which steps it hits and
-    what to do. The exit status is 6 when something that was committed is damaged.
+    Everything is read, or what the commits that are named need. Nothing is changed. Each finding names the object,
+    the file, what was expected and found, which steps it hits and what to do. The exit status is 6 when something
+    that was committed is damaged.
 
     \b
     Example:
