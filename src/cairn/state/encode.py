@@ -29,6 +29,7 @@ from cairn.state.trees import (
     MAX_DATA_BYTES,
     MAX_DEPTH,
     MAX_EXPANDED_BYTES,
+    MAX_KEY_DEPTH,
     MAX_TREE_BYTES,
     PART_BYTES,
     SPLIT_BYTES,
@@ -40,6 +41,8 @@ __all__ = ["Leaf", "Sketch", "cut", "sketch"]
 
 _REF_BYTES = 90
 """Upper bound of a reference to a blob in a tree."""
+
+_TOO_MANY = f"expected at most {MAX_EXPANDED_BYTES} bytes of trees, found more; store long lists of numbers as arrays"
 
 
 class Sketch:
@@ -54,12 +57,20 @@ class Sketch:
 
     def manifest(self, refs: References, put_tree: PutTree) -> BlobRef:
         """Write all trees, the manifest last, and return its reference; `refs` has the pieces of every leaf."""
+        written = 0
+
+        def put(tree: bytes) -> BlobRef:
+            nonlocal written
+            written += len(tree)
+            if written > MAX_EXPANDED_BYTES:
+                raise UnsupportedValue(f"state: {_TOO_MANY}; nothing was committed")
+            return put_tree(tree)
+
         entries = [
-            plain_text(name) + b":" + ref_text(put_tree(finish(draft, refs, put_tree)))
-            for name, draft in self._drafts.items()
+            plain_text(name) + b":" + ref_text(put(finish(draft, refs, put))) for name, draft in self._drafts.items()
         ]
-        ties = list_text(self._ties, put_tree)
-        return put_tree(b'{"components":{' + b",".join(entries) + b'},"ties":' + ties + b"}")
+        ties = list_text(self._ties, put)
+        return put(b'{"components":{' + b",".join(entries) + b'},"ties":' + ties + b"}")
 
 
 def sketch(state: Mapping[str, object]) -> Sketch:
@@ -162,7 +173,7 @@ class _Encoder:
         return Items(b'{"$tuple":', items, b"}")
 
     def _key(self, key: object) -> bytes:
-        text = self._key_text(key, len(self._steps) + 1)
+        text = self._key_text(key, 0)
         if len(text) > SPLIT_BYTES:
             raise self._refusal(f"expected short keys, found one of {len(text)} bytes; use a list of pairs")
         return text
@@ -171,7 +182,7 @@ class _Encoder:
         text = atom_text(key)
         if text is not None:
             return text
-        if type(key) is tuple and depth < MAX_DEPTH:
+        if type(key) is tuple and depth < MAX_KEY_DEPTH:
             return b'{"$tuple":[' + b",".join([self._key_text(item, depth + 1) for item in key]) + b"]}"
         raise self._refusal(
             "expected keys that are str, int, bool, None, float, complex, bytes, numpy scalars or tuples of these, "
@@ -229,11 +240,8 @@ class _Encoder:
 
     def _spend(self, nbytes: int) -> None:
         self._bytes += nbytes
-        if self._bytes > MAX_EXPANDED_BYTES // 2:
-            raise self._refusal(
-                f"expected at most {MAX_EXPANDED_BYTES // 2} bytes of trees, found more; "
-                "store long lists of numbers as arrays"
-            )
+        if self._bytes > MAX_EXPANDED_BYTES:
+            raise self._refusal(_TOO_MANY)
 
     def _refusal(self, reason: str) -> UnsupportedValue:
         return UnsupportedValue(f"{paths.readable(self._component, self._keys)}: {reason}; nothing was written")

@@ -24,6 +24,7 @@ from cairn.state.trees import (
     MAX_DEPTH,
     MAX_DIMENSIONS,
     MAX_INT_TEXT,
+    MAX_KEY_DEPTH,
     cut,
     stands_for_itself,
 )
@@ -93,10 +94,8 @@ def parse(raw: Any) -> object:
 
 def parse_key(raw: Any, depth: int = 0) -> object:
     """Read the key of a pair, numpy scalars as Scalar. Raises Malformed."""
-    if depth > MAX_DEPTH:
-        raise Malformed(f"expected a key with at most {MAX_DEPTH} tuples inside each other, found more")
     node = parse(raw)
-    if isinstance(node, Body) and node.kind == "tuple" and not node.parts:
+    if isinstance(node, Body) and node.kind == "tuple" and not node.parts and depth < MAX_KEY_DEPTH:
         return tuple([parse_key(item, depth + 1) for item in node.raw])
     if isinstance(node, Body | Tensor | Link | Long):
         raise Malformed(f"expected a key, found {raw!r:.60}")

@@ -57,8 +57,9 @@ it is split by the same rule ({"$dict": {"$list": …}}). A pair, a blob list of
 STEPS are never split. One changed value thus costs one part and the lists above it, and the same state always has the
 same trees.
 
-**Bounds.** Containers nest at most `MAX_DEPTH` deep. An array or string has at most `MAX_DATA_BYTES`. All trees of a
-commit, each counted as often as it is referred to, have at most `MAX_EXPANDED_BYTES`.
+**Bounds.** Containers nest at most `MAX_DEPTH` deep, tuples in a key at most `MAX_KEY_DEPTH`. An array or string has at
+most `MAX_DATA_BYTES`. All trees of a commit, each counted as often as it is referred to, have at most
+`MAX_EXPANDED_BYTES`.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ import re
 from blake3 import blake3
 
 MAX_DEPTH = 100
+MAX_KEY_DEPTH = 16
 MAX_TREE_BYTES = 1 << 24
-MAX_EXPANDED_BYTES = 1 << 30
+MAX_EXPANDED_BYTES = 1 << 28
 MAX_DATA_BYTES = 1 << 40
 MAX_DIMENSIONS = 64
 MAX_INT_TEXT = 1 << 20
