@@ -91,7 +91,9 @@ def _decided(commits: list[Commit], verb: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--keep-last", type=int, metavar="N", help="First drop all but the last N commits of each run.")
+@click.option(
+    "--keep-last", type=click.IntRange(min=1), metavar="N", help="First drop all but the last N commits of each run."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @run_option
 @json_option
@@ -108,6 +110,8 @@ def gc(store: Store, keep_last: int | None, dry_run: bool, run: str | None, as_j
       $ cairn gc --dry-run
       $ cairn gc --keep-last 3
     """
+    if run is not None and keep_last is None:
+        raise click.UsageError("--run limits --keep-last, which is missing")
     with working("Looking for what nothing needs"):
         plan = store.gc(keep_last=keep_last, run=run, dry_run=dry_run)
     if as_json:
