@@ -33,7 +33,7 @@ _MAX_LEVELS = 8
 class Watch:
     """What a walk wants to know of the reading, and what it wants left out."""
 
-    seen: Seen
+    seen: Seen | None
     """Parts that need not be read."""
     damaged: Callable[[str, Damaged], None] | None
     """Told of damage, which then does not stop the reading."""
@@ -132,7 +132,7 @@ class Reader:
         return tuple(runs), left_out
 
     def _known(self, ref: BlobRef, shape: str, place: Place) -> int | None:
-        if self._watch is None:
+        if self._watch is None or self._watch.seen is None:
             return None
         known = self._watch.seen.get((ref.id, shape))
         if known is not None:

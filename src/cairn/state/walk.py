@@ -75,7 +75,7 @@ def walk(
     what no tree says. With `damaged`, that is told the path and the error instead, and the walk goes on beside the
     tree, which comes like any other; only damage to the manifest is still raised.
     """
-    watch = Watch({} if seen is None else seen, damaged)
+    watch = Watch(seen, damaged)
     reader = Reader(read_tree, watch)
     yield Node("manifest", manifest_ref, True)
     manifest = manifests.read(manifest_ref, reader)
@@ -87,7 +87,7 @@ def walk(
 
 
 def _walk_component(component: str, ref: BlobRef, reader: Reader, watch: Watch) -> Iterator[Node]:
-    if (ref.id, "value") in watch.seen:
+    if watch.seen is not None and (ref.id, "value") in watch.seen:
         yield Node(component, ref, True)
         return
     losses = watch.losses
@@ -101,7 +101,7 @@ def _walk_component(component: str, ref: BlobRef, reader: Reader, watch: Watch) 
         yield from _trees(watch)
         watch.lose(Place(component, (), (), ref.id), error)
     yield from _trees(watch)
-    if watch.losses == losses:
+    if watch.seen is not None and watch.losses == losses:
         watch.seen[ref.id, "value"] = 1
 
 
@@ -124,7 +124,8 @@ def leaves(manifest_ref: BlobRef, read_tree: ReadTree, only: Collection[str] | N
         for place, node, within in _scan(reader, *reader.root(ref, component)):
             path = (component, *place.keys)
             if isinstance(node, Tensor):
-                tensors[place.steps] = (node, path)
+                if node.nbytes:
+                    tensors[place.steps] = (node, path)
                 tie = ties.get((component, place.steps)) if ties else None  # type: ignore[call-overload]
                 yield _tensor_entry("tensor", path, node, node.blobs, tie, within)
             elif isinstance(node, Link):
@@ -190,9 +191,8 @@ def _next(stack: list[_Frame], watch: Watch | None) -> tuple[Place, object, tupl
         for step, key, raw, tree in frame.entries:
             return frame.place.child(step, key, tree), raw, frame.within
         stack.pop()
-        if watch is not None and frame.opened.in_parts and watch.losses == frame.losses:
-            for run in frame.opened.runs:
-                watch.seen[run.tree, frame.opened.shape] = len(run.raw)
+        if watch is not None and watch.seen is not None and watch.losses == frame.losses and frame.opened.in_parts:
+            watch.seen.update({(run.tree, frame.opened.shape): len(run.raw) for run in frame.opened.runs})
     return None
 
 
