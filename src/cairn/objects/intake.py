@@ -8,7 +8,7 @@ trees, share one pack, so a commit costs a few files whatever the number of tens
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from cairn.io.disk import Disk
 from cairn.io.layout import Layout
 from cairn.objects.blobs import Blobs
 from cairn.objects.cutting import cut
-from cairn.objects.pack import MAX_BLOBS
+from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, head_bound
 from cairn.objects.presence import secure
 from cairn.objects.reader import read_header
 from cairn.objects.writer import NewBlob, PackWriter, private, write_pack
@@ -163,8 +163,7 @@ class Intake:
     def _write_shared(self, blobs: list[tuple[int, NewBlob]], trees: list[NewBlob]) -> None:
         ordered = [(blob, False) for _, blob in sorted(blobs, key=lambda item: -item[0])]
         ordered += [(tree, True) for tree in trees]
-        for start in range(0, len(ordered), MAX_BLOBS):
-            part = ordered[start : start + MAX_BLOBS]
+        for part in _packfuls(ordered):
             pack_id = write_pack(
                 self._disk,
                 self._layout,
@@ -259,6 +258,21 @@ class _Component:
         if self._writer is not None:
             writer, self._writer = self._writer, None
             self._intake._wrote(writer.finish())
+
+
+def _packfuls(blobs: list[tuple[NewBlob, bool]]) -> Iterator[list[tuple[NewBlob, bool]]]:
+    """Part blobs where one pack would grow beyond its caps."""
+    part: list[tuple[NewBlob, bool]] = []
+    size = 0
+    for blob, is_tree in blobs:
+        full = len(part) == MAX_BLOBS or size + blob.ref.size + head_bound(len(part) + 1) > MAX_BYTES
+        if part and full:
+            yield part
+            part, size = [], 0
+        part.append((blob, is_tree))
+        size += blob.ref.size
+    if part:
+        yield part
 
 
 def _itemsize(origin: _Origin) -> int:
