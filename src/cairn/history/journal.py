@@ -54,12 +54,9 @@ class Journal:
         run = self.run(name)
         if run.exists:
             return run
-        if run.is_damaged:
-            wound = run.log.wounds[0] if run.log.wounds else None
-            raise Damaged(
-                f"run {name!r} cannot be read: {wound.file if wound else run.bad[0][1]}"
-                f"{f': expected {wound.expected}, found {wound.found}' if wound else ''}; run `cairn verify`"
-            )
+        error = run.damage()
+        if error is not None:
+            raise error
         live = sorted(self.live_runs())
         if run.state.renamed_to in live:
             raise NotFound(f"run {name!r} was renamed to {run.state.renamed_to!r}")

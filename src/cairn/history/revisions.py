@@ -64,7 +64,8 @@ def default_run(journal: Journal) -> str:
 
 
 def tip_of(run: Run) -> Commit:
-    """Return a run's newest commit. Raises NotFound."""
+    """Return a run's newest commit. Raises NotFound, or Damaged when that cannot be known."""
+    run.check_tip()
     if run.tip is None:
         raise NotFound(f"run {run.name!r} has no commits")
     return run.tip

@@ -58,10 +58,12 @@ class Run:
         self.state = State()
         self.moves: list[Move] = []
         self.bad: list[tuple[Entry, Damaged]] = []
+        self._tip_seq = 0
         self._others = others
         self._depth = depth
         self._replayed: list[Entry] = []
         self._steps: dict[int, str] | None = None
+        self._line_damage: Damaged | None = None
 
     def refresh(self) -> Run:
         """Take in the entries that are new on disk."""
@@ -69,6 +71,7 @@ class Run:
         entries = self.log.entries
         if self._replayed and (len(entries) < len(self._replayed) or entries[0].seal != self._replayed[0].seal):
             self.state, self.moves, self.bad, self._replayed, self._steps = State(), [], [], [], None
+            self._tip_seq = 0
         for entry in entries[len(self._replayed) :]:
             self._replayed.append(entry)
             self._take(entry)
@@ -89,23 +92,53 @@ class Run:
         """Whether some entry cannot be read or makes no sense."""
         return bool(self.log.wounds or self.bad)
 
+    def damage(self, after: int = 0) -> Damaged | None:
+        """Return what is wrong with the first damaged entry after a number, as an error to raise."""
+        for wound in self.log.wounds:
+            if wound.seq > after:
+                reason = f"{wound.file}: expected {wound.expected}, found {wound.found}"
+                return self._damaged(reason)
+        for entry, error in self.bad:
+            if entry.seq > after:
+                return self._damaged(str(error))
+        return None
+
+    def check_tip(self) -> None:
+        """Raise Damaged when an entry that cannot be read may have moved the tip."""
+        error = self.damage(after=self._tip_seq)
+        if error is not None:
+            raise error
+
     def line(self, start: str | None = None) -> Iterator[Commit]:
-        """Walk from a commit (the tip) to the oldest known ancestor by first parents."""
+        """Walk from a commit (the tip) to the oldest one of this run by first parents.
+
+        Raises Damaged, after what could be read, where an entry that cannot be read breaks the line.
+        """
         commit = self.state.commits.get(start or self.state.tip or "")
         seen: set[str] = set()
         while commit is not None and commit.id not in seen:
             seen.add(commit.id)
             yield commit
-            commit = self.state.commits.get(commit.parents[0]) if commit.parents else None
+            parent = commit.parents[0] if commit.parents else None
+            if parent is not None and parent not in self.state.commits and commit.id != self.state.started_from:
+                error = self.damage()
+                if error is not None:
+                    raise error
+            commit = self.state.commits.get(parent or "")
 
     def on_line(self, step: int) -> Commit | None:
-        """Return the newest commit of the current line with this step."""
+        """Return the newest commit of the current line with this step. Raises Damaged when that cannot be known."""
         if self._steps is None:
-            self._steps = {}
-            for commit in self.line():
-                if commit.step is not None:
-                    self._steps.setdefault(commit.step, commit.id)
+            self._steps, self._line_damage = {}, None
+            try:
+                for commit in self.line():
+                    if commit.step is not None:
+                        self._steps.setdefault(commit.step, commit.id)
+            except Damaged as error:
+                self._line_damage = error
         found = self._steps.get(step)
+        if found is None and self._line_damage is not None:
+            raise self._line_damage
         return self.state.commits[found] if found else None
 
     def state_at(self, seq: int, depth: int = 0) -> State:
@@ -128,6 +161,8 @@ class Run:
         except Damaged as error:
             self.bad.append((entry, error))
             return
+        if commit is not None:
+            self._tip_seq = entry.seq
         self.moves.append(Move(entry.seq, str(document.get("time")), document["op"], commit, text))
 
     def _commit_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str, str]:
@@ -174,14 +209,14 @@ class Run:
         for commit in self._named(entry, document):
             dropped = tuple(dict.fromkeys((*commit.dropped, *parts)))
             self.state.commits[commit.id] = replace(commit, dropped=dropped)
-        return None, f"{len(document['commits'])} commits: {document.get('reason') or 'on request'}"
+        return None, f"{_count(document['commits'])}: {document.get('reason') or 'on request'}"
 
     def _undrop_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
         parts = self._parts(entry, document)
         for commit in self._named(entry, document):
             left = () if ALL in parts else tuple(part for part in commit.dropped if part not in parts)
             self.state.commits[commit.id] = replace(commit, dropped=left)
-        return None, f"{len(document['commits'])} commits"
+        return None, _count(document["commits"])
 
     def _delete_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
         target = document.get("renamed_to")
@@ -204,6 +239,12 @@ class Run:
             if commit.id == old:
                 return
 
+    def _damaged(self, reason: str) -> Damaged:
+        return Damaged(
+            f"run {self.name!r} is damaged: {reason}; restore that file from a copy of the store; commits that can be "
+            f"read are still there by their ids (`cairn reflog`), and `cairn verify` shows all damage"
+        )
+
     def _read_commit(self, entry: Entry, document: dict[str, Any]) -> Commit:
         return read(document.get("commit"), run=self.name, what=str(entry.file), packs=document.get("packs", ()))
 
@@ -220,3 +261,7 @@ class Run:
         if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
             raise Damaged(f"{entry.file}: expected the parts to drop, found {parts!r:.100}")
         return tuple(parts)
+
+
+def _count(commits: list[str]) -> str:
+    return f"{len(commits)} commit{'' if len(commits) == 1 else 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cairn.errors import NotFound, UsageError
+from cairn.errors import UsageError
 from cairn.history import revisions
 from cairn.history.commit import Commit, check_metrics, check_step
 from cairn.history.run import Move
@@ -100,22 +100,21 @@ class RunHandle:
     def at(self, step: int | None = None) -> Commit:
         """Return the commit at a step of the current line, or the tip. Raises NotFound."""
         if step is None:
-            run = self._core.journal.run(self.name)
-            if not run.exists and not run.is_damaged:
-                raise NotFound(f"run {self.name!r} has no commits yet")
             return revisions.tip_of(self._core.journal.existing(self.name))
         return revisions.resolve(self._core.journal, f"step:{check_step(step, 'step')}", self.name)
 
     @property
     def tip(self) -> Commit | None:
-        """The newest commit, or None before the first."""
+        """The newest commit, or None before the first. Raises Damaged when it cannot be known."""
         run = self._core.journal.run(self.name)
+        run.check_tip()
         return run.tip if run.exists else None
 
     def log(self) -> Iterator[Commit]:
-        """Yield the commits of the current line, newest first."""
+        """Yield the commits of the current line, newest first. Raises Damaged after those that can be read."""
         run = self._core.journal.run(self.name)
         yield from run.line() if run.exists else ()
+        run.check_tip()
 
     def reflog(self) -> list[Move]:
         """Return what happened to the run, newest first."""

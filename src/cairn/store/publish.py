@@ -71,6 +71,7 @@ def commit(core: Core, run_name: str, base: Base, sketch: Sketch, note: Note) ->
     """Publish a state as the next commit of a run. Raises Conflict when the run moved or the step exists."""
     with explained("committing", core.layout.root), leased(core.disk, core.layout, "commit") as lease:
         run = core.journal.run(run_name)
+        run.check_tip()
         _check_new_run(core, run)
         catch_up(core)
         intake = Intake(core.disk, core.layout, core.blobs, lease.write_id)
@@ -169,7 +170,10 @@ def delete_run(core: Core, name: str) -> None:
 
 
 def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
-    """Keep again what was dropped. Raises Damaged when its bytes are gone."""
+    """Keep again what was dropped; nothing to do for the rest. Raises Damaged when its bytes are gone."""
+    targets = [target for target in targets if target.dropped]
+    if not targets:
+        return
     with explained("undropping", core.layout.root), leased(core.disk, core.layout, "undrop") as lease:
         for target in targets:
             secure_commit(core, target, skip=())

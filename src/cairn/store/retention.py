@@ -12,6 +12,7 @@ from cairn.history.journal import Journal
 from cairn.history.run import Run
 from cairn.io.disk import explained
 from cairn.io.leases import leased
+from cairn.state.walk import read_manifest
 from cairn.store.core import Core
 
 
@@ -67,7 +68,10 @@ def drop(core: Core, commits: Iterable[Commit], *, only: Iterable[str] | None, r
 
     Raises Conflict for a whole commit that is always kept; nothing is dropped then.
     """
+    commits = list(commits)
     parts = sorted(set(only)) if only is not None else None
+    for commit in commits if parts else ():
+        _check_parts(core, commit, parts or [])
     groups: dict[str, list[Commit]] = {}
     for commit in commits:
         groups.setdefault(commit.run, []).append(commit)
@@ -81,6 +85,13 @@ def drop(core: Core, commits: Iterable[Commit], *, only: Iterable[str] | None, r
             _append(core, run, new, parts, reason)
             done += [run.state.commits[commit.id] for commit in new]
     return done
+
+
+def _check_parts(core: Core, commit: Commit, parts: list[str]) -> None:
+    components = read_manifest(commit.root, core.tree).components
+    for part in parts:
+        if part not in components:
+            raise NotFound(f"{commit} has no component {part!r}: expected one of {', '.join(components)}")
 
 
 def _append(core: Core, run: Run, commits: list[Commit], parts: list[str] | None, reason: str | None) -> None:

@@ -97,8 +97,10 @@ class Store:
         return revisions.resolve(self._core.journal, revision, run)
 
     def log(self, run: str | None = None) -> Iterator[Commit]:
-        """Yield the commits of a run's current line, newest first."""
-        yield from revisions.choose_run(self._core.journal, run).line()
+        """Yield the commits of a run's current line, newest first. Raises Damaged after those that can be read."""
+        chosen = revisions.choose_run(self._core.journal, run)
+        yield from chosen.line()
+        chosen.check_tip()
 
     def load(
         self, revision: str, *, run: str | None = None, only: Collection[str] | None = None, copy: bool = False

@@ -23,7 +23,8 @@ from cairn.store import config
 from cairn.store.core import Core
 from cairn.store.reach import Root, roots
 
-_RESTORE = "restore the file from a copy of the store, or give the steps up with `cairn drop`"
+_RESTORE = "restore the file from a copy of the store"
+_GIVE_UP = f"{_RESTORE}, or give the steps up with `cairn drop`"
 _MOST_STEPS = 1000
 
 
@@ -92,7 +93,8 @@ class _Check:
         """Add a finding that concerns content."""
         name = file if isinstance(file, str) else self.name(file)
         hit = tuple(islice(steps, _MOST_STEPS))
-        self.findings.append(Finding("error", code, what, name, expected, found, _RESTORE, hit))
+        hint = _RESTORE if code in ("config", "entry") else _GIVE_UP
+        self.findings.append(Finding("error", code, what, name, expected, found, hint, hit))
 
     def warn(self, file: Path) -> None:
         """Add a finding of a file that is nobody's."""
@@ -241,7 +243,9 @@ def _check_commits(check: _Check, kept: list[Root]) -> None:
                 if node.ref.id not in check.good and node.ref.id not in check.bad:
                     _check_one(check, node.ref, f"{root.commit.run} {_step(root.commit)} {node.path}")
         except Damaged as error:
-            check.error("tree", str(root.commit), "packs", "a readable manifest", str(error))
+            # The manifest itself was read first, and is reported when its bytes are wrong.
+            if root.commit.manifest not in check.bad:
+                check.error("tree", str(root.commit), "packs", "a readable manifest", str(error))
 
 
 def _check_one(check: _Check, ref: BlobRef, where: str) -> None:
@@ -249,7 +253,9 @@ def _check_one(check: _Check, ref: BlobRef, where: str) -> None:
         check.core.blobs.read(ref)
     except Damaged as error:
         check.bad[ref.id] = []
-        check.error("blob", f"blob {ref.id}", "packs", f"{ref.size} bytes that hash to it", str(error), (where,))
+        reader = check.core.blobs.find(ref.id, everywhere=True)
+        code, file = ("blob", reader.path) if reader else ("missing", "packs")
+        check.error(code, f"blob {ref.id}", file, f"{ref.size} bytes that hash to it", str(error), (where,))
     else:
         check.good[ref.id] = ref.size
         check.bytes += ref.size
