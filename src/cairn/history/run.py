@@ -114,17 +114,11 @@ class Run:
 
         Raises Damaged, after what could be read, where an entry that cannot be read breaks the line.
         """
-        commit = self.state.commits.get(start or self.state.tip or "")
-        seen: set[str] = set()
-        while commit is not None and commit.id not in seen:
-            seen.add(commit.id)
-            yield commit
-            parent = commit.parents[0] if commit.parents else None
-            if parent is not None and parent not in self.state.commits and commit.id != self.state.started_from:
-                error = self.damage()
-                if error is not None:
-                    raise error
-            commit = self.state.commits.get(parent or "")
+        oldest = None
+        for oldest in self._walk(start or self.state.tip):
+            yield oldest
+        if oldest is not None and self._is_broken_at(oldest):
+            raise self.damage() or AssertionError("a line breaks only where there is damage")
 
     def on_line(self, step: int) -> Commit | None:
         """Return the newest commit of the current line with this step. Raises Damaged when that cannot be known."""
@@ -229,15 +223,25 @@ class Run:
         self.state.tip = new
         if old is None or old in self.state.attempts:
             return
-        if all(commit.id != old for commit in self._ancestry(new, old)):
+        oldest = None
+        for oldest in self._walk(new):
+            if oldest.id == old:
+                return
+        # Where damage broke the line, the old tip may be an ancestor after all.
+        if oldest is not None and not self._is_broken_at(oldest):
             self.state.attempts.append(old)
 
-    def _ancestry(self, new: str, old: str) -> Iterator[Commit]:
-        """The new tip's line as far as the answer needs: most commits sit right on the old tip."""
-        for commit in self.line(new):
+    def _walk(self, start: str | None) -> Iterator[Commit]:
+        commit = self.state.commits.get(start or "")
+        seen: set[str] = set()
+        while commit is not None and commit.id not in seen:
+            seen.add(commit.id)
             yield commit
-            if commit.id == old:
-                return
+            commit = self.state.commits.get(commit.parents[0]) if commit.parents else None
+
+    def _is_broken_at(self, oldest: Commit) -> bool:
+        """Whether the line ends here only because an entry cannot be read."""
+        return bool(oldest.parents) and oldest.id != self.state.started_from and self.is_damaged
 
     def _damaged(self, reason: str) -> Damaged:
         return Damaged(

@@ -156,8 +156,8 @@ class Log:
     def _take(self, seq: int, data: bytes, file: Path) -> None:
         try:
             document, seal = canonical.unseal(data, str(file))
-        except Damaged as error:
-            self._wound(file, seq, f"entry {seq} with its own hash at its end", str(error))
+        except Damaged:
+            self._wound(file, seq, f"entry {seq}, sealed with its hash", "a line that was changed or cut short")
             return
         if document.get("format") != FORMAT:
             self._wound(file, seq, f"an entry of format {FORMAT}", f"format {document.get('format')!r:.40}")

@@ -39,8 +39,8 @@ def mark(core: Core, without: Collection[str] = ()) -> set[str]:
         except Damaged as error:
             raise Damaged(
                 f"gc stops, nothing was removed: {root.commit} is kept ({root.why}) and cannot be read: {error}; "
-                f"restore the file from a copy, or give the commit up with `cairn drop {root.commit.id[:12]}` (where a run's "
-                f"tip or a tag keeps it, rewind the run or delete the tag first)"
+                f"restore the file from a copy, or give the commit up with `cairn drop {root.commit.id[:12]}` (if it is a "
+                f"run's tip or tagged, rewind the run or delete the tag first)"
             ) from error
     return live
 
