@@ -59,6 +59,7 @@ class Run:
         self.moves: list[Move] = []
         self.bad: list[tuple[Entry, Damaged]] = []
         self._tip_seq = 0
+        self._deleted_at = 0
         self._others = others
         self._depth = depth
         self._replayed: list[Entry] = []
@@ -71,7 +72,7 @@ class Run:
         entries = self.log.entries
         if self._replayed and (len(entries) < len(self._replayed) or entries[0].seal != self._replayed[0].seal):
             self.state, self.moves, self.bad, self._replayed, self._steps = State(), [], [], [], None
-            self._tip_seq = 0
+            self._tip_seq = self._deleted_at = 0
         for entry in entries[len(self._replayed) :]:
             self._replayed.append(entry)
             self._take(entry)
@@ -102,6 +103,11 @@ class Run:
             if entry.seq > after:
                 return self._damaged(str(error))
         return None
+
+    @property
+    def deleted_at(self) -> int:
+        """The number of the entry that deleted the run for now; 0 when it exists."""
+        return self._deleted_at if not self.state.exists else 0
 
     def check_tip(self) -> None:
         """Raise Damaged when an entry that cannot be read may have moved the tip."""
@@ -173,18 +179,22 @@ class Run:
         return commit.id, commit.message or ""
 
     def _create_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
-        source = document.get("continues")
-        if source is None:
+        origin = document.get("continues")
+        if origin is None:
             commit = self._read_commit(entry, document)
             self.state = State(exists=True, tip=commit.id, commits={commit.id: commit}, started_from=commit.id)
             self._steps = None
             return commit.id, f"starts from {commit.id[:12]}"
-        name, seq = source.get("run"), source.get("seq")
+        name, seq = (origin.get("run"), origin.get("seq")) if isinstance(origin, dict) else (None, None)
         if not isinstance(name, str) or type(seq) is not int:
-            raise Damaged(f"{entry.file}: expected a run and an entry to continue, found {source!r:.100}")
+            raise Damaged(f"{entry.file}: expected a run and an entry to continue, found {origin!r:.100}")
         if name == self.name and seq >= entry.seq:
             raise Damaged(f"{entry.file}: expected to continue an earlier entry, found entry {seq}")
-        state = (self if name == self.name else self._others(name)).state_at(seq, self._depth + 1).copy()
+        source = self if name == self.name else self._others(name)
+        state = source.state_at(seq, self._depth + 1).copy()
+        error = source.damage()
+        if error is not None and source is not self:
+            self.bad.append((entry, error))
         state.commits = {key: replace(commit, run=self.name) for key, commit in state.commits.items()}
         state.exists, state.renamed_to = True, None
         self.state, self._steps = state, None
@@ -215,6 +225,7 @@ class Run:
     def _delete_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
         target = document.get("renamed_to")
         self.state.exists = False
+        self._deleted_at = entry.seq
         self.state.renamed_to = target if isinstance(target, str) else None
         return self.state.tip, f"renamed to {target}" if target else "deleted"
 
@@ -245,8 +256,9 @@ class Run:
 
     def _damaged(self, reason: str) -> Damaged:
         return Damaged(
-            f"run {self.name!r} is damaged: {reason}; restore that file from a copy of the store; commits that can be "
-            f"read are still there by their ids (`cairn reflog`), and `cairn verify` shows all damage"
+            f"run {self.name!r} is damaged: {reason}; restore that file from a copy of the store; without one, move it "
+            f"away if it is the newest, else `cairn run create NEW ID` from a commit that `cairn reflog` shows, and "
+            f"`cairn run delete {self.name}`"
         )
 
     def _read_commit(self, entry: Entry, document: dict[str, Any]) -> Commit:

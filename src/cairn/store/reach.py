@@ -39,8 +39,8 @@ def mark(core: Core, without: Collection[str] = ()) -> set[str]:
         except Damaged as error:
             raise Damaged(
                 f"gc stops, nothing was removed: {root.commit} is kept ({root.why}) and cannot be read: {error}; "
-                f"restore the file from a copy, or give the commit up with `cairn drop {root.commit.id[:12]}` (if it is a "
-                f"run's tip or tagged, rewind the run or delete the tag first)"
+                f"restore the file from a copy, or give the commit up with `cairn drop {root.commit.id[:12]}`; "
+                f"a tip is rewound and a tag deleted before that"
             ) from error
     return live
 
@@ -60,12 +60,14 @@ def roots(core: Core) -> Iterator[Root]:
 
 
 def check_history(core: Core) -> None:
-    """Raise Damaged when some entry cannot be read: what it needs cannot be known."""
-    for name, run in core.journal.runs().items():
-        for wound in run.log.wounds:
-            _stop(f"run {name!r}: {wound.file}: expected {wound.expected}, found {wound.found}")
-        for _, error in run.bad:
-            _stop(f"run {name!r}: {error}")
+    """Raise Damaged when some entry cannot be read: what it needs cannot be known.
+
+    What came before the deletion of a run is needed by nothing in that run.
+    """
+    for run in core.journal.runs().values():
+        error = run.damage(after=run.deleted_at)
+        if error is not None:
+            _stop(str(error))
     for name, log in core.journal.tag_logs().items():
         for wound in log.wounds:
             _stop(f"tag {name!r}: {wound.file}: expected {wound.expected}, found {wound.found}")
@@ -83,7 +85,4 @@ def blobs_of(core: Core, manifest: BlobRef, skip: Collection[str]) -> Iterator[B
 
 
 def _stop(reason: str) -> None:
-    raise Damaged(
-        f"gc stops, nothing was removed: {reason}; what that entry needs cannot be known; "
-        f"restore the file from a copy; `cairn verify` shows all damage"
-    )
+    raise Damaged(f"gc stops, nothing was removed: what an entry needs cannot be known: {reason}")

@@ -6,7 +6,7 @@ Findings are collected, never raised, so one bad block does not hide another. No
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -138,11 +138,15 @@ def _check_config(check: _Check) -> None:
 def _check_logs(check: _Check) -> None:
     journal = Journal(check.core.disk, check.core.layout)
     for name, run in journal.runs().items():
+        before = len(check.findings)
         _check_log(check, f"run {name}", run.log)
         check.commits += len(run.state.commits)
         for entry, error in run.bad:
             what = f"entry {entry.seq} of run {name}"
             check.error("entry", what, entry.file, "an entry that makes sense", str(error))
+        if run.damage(after=run.deleted_at) is None:
+            # The run was deleted after its damage: nothing depends on what cannot be read.
+            check.findings[before:] = [replace(finding, level="warning") for finding in check.findings[before:]]
     for name, log in journal.tag_logs().items():
         _check_log(check, f"tag {name}", log)
         for entry in log.entries:
