@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cairn.errors import Damaged
 from cairn.ids import BlobRef
 from cairn.state import manifest as manifests
-from cairn.state.manifest import Manifest
+from cairn.state.manifest import Manifest, Spot
 from cairn.state.opened import Opened
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
@@ -39,9 +39,10 @@ class Entry:
     """A value of a commit as listings show it.
 
     `path` is the component and the keys. `kind` is "tensor"; "tie", a tensor whose memory stands at the path `tie`
-    of the same component; or "value". A tensor with a `tie` is the memory of a tensor of an earlier component. A
-    value has its `value`, an empty container included; that of a long str or bytes is None and stands in `blobs`. A
-    numpy scalar, as value or in a path, is a `Scalar`. `within` says what the containers around it are.
+    of the same component; or "value". A tensor with a `tie` is the memory of a tensor of an earlier component; if
+    that component is not listed, `tie` has steps where it would have keys. A value has its `value`, an empty
+    container included; that of a long str or bytes is None and stands in `blobs`. A numpy scalar, as value or in a
+    path, is a `Scalar`. `within` says what the containers around it are.
     """
 
     path: tuple[object, ...]
@@ -116,7 +117,8 @@ def leaves(manifest_ref: BlobRef, read_tree: ReadTree, only: Collection[str] | N
     """The values of a commit in the order of the state, or of the components in `only`. Raises Damaged."""
     reader = Reader(read_tree)
     manifest = manifests.read(manifest_ref, reader)
-    ties = {tie.at: (tie.of.component, *tie.of.steps) for tie in manifest.ties}
+    ties = {tie.at: tie.of for tie in manifest.ties}
+    targets: dict[Spot, tuple[object, ...]] = {spot: (spot.component, *spot.steps) for spot in ties.values()}
     for component, ref in manifest.components.items():
         if only is not None and component not in only:
             continue
@@ -126,7 +128,10 @@ def leaves(manifest_ref: BlobRef, read_tree: ReadTree, only: Collection[str] | N
             if isinstance(node, Tensor):
                 if node.nbytes:
                     tensors[place.steps] = (node, path)
-                tie = ties.get((component, place.steps)) if ties else None  # type: ignore[call-overload]
+                spot = Spot(component, place.steps)
+                if spot in targets:
+                    targets[spot] = path
+                tie = targets[ties[spot]] if spot in ties else None
                 yield _tensor_entry("tensor", path, node, node.blobs, tie, within)
             elif isinstance(node, Link):
                 if node.steps not in tensors:
