@@ -47,10 +47,10 @@ class Cut:
 class TensorInfo:
     """A tensor inside a file, as the file describes it.
 
-    `dtype` is the name in `cairn.state.dtypes`; a type that is not there keeps the name its format gives it. `start` and
-    `stop` are the tensor's bytes in the file, or those of the storage that it is a view of: element `offset` of the
-    range is its first, and `strides` (in elements; None means C order) lead to the others. `big_endian` says the order
-    of bytes in an element; `conjugate` and `negative` say that the stored elements are to be read that way.
+    `dtype` is the name in `cairn.state.dtypes`; a type that is not there keeps the name its format gives it. `start`
+    and `stop` are the tensor's bytes in the file, or those of the storage that it is a view of: element `offset` of
+    the range is its first, and `strides` (in elements; None means C order) lead to the others. `big_endian` says the
+    order of bytes in an element; `conjugate` and `negative` say that the stored elements are to be read that way.
     """
 
     name: str
@@ -101,7 +101,7 @@ def elements(shape: tuple[int, ...]) -> int:
     """Count the elements of a shape. Raises Refused when no file can hold them."""
     count = math.prod(shape) if len(shape) <= MAX_DIMENSIONS else -1
     if not 0 <= count < 1 << 63:
-        raise Refused(f"expected a shape of fewer than 2^63 elements, found {len(shape)} dimensions: {str(shape):.60}")
+        raise Refused(f"expected a shape of fewer than 2^63 elements, found {len(shape)} dimensions: {shape!s:.60}")
     return count
 
 

@@ -10,11 +10,8 @@ that is not as expected, so a hostile header costs one pass and no more memory t
 
 from __future__ import annotations
 
-import codecs
 import json
-import math
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,45 +23,35 @@ from cairn.files.formats.model import (
     Slice,
     Source,
     TensorInfo,
+    elements,
     tiled,
 )
 from cairn.state.dtypes import SAFETENSORS
 
-_PACKED_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
-"""Types whose elements are no whole bytes. They keep these names: ml_dtypes gives each element a byte of its own."""
+METADATA = "__metadata__"
 
-_SPACE = rb"[ \t\r\n]*+"
-_STRING = rb'"([^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+)"'
-_NUMBER = rb"(?:0|[1-9][0-9]{0,18})"
-_COMMA = _SPACE + rb"," + _SPACE
+_BITS = {name: 8 * size for name, (_, size) in SAFETENSORS.items()} | {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
+"""Bits of an element. The types under a byte are packed, unlike those of ml_dtypes, and so keep their own names."""
+
+_S = r"[ \t\r\n]*+"
+_STRING = r'"([^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+)"'
+_NUMBER = r"(?:0|[1-9][0-9]{0,18}+)"
+_SHAPE = rf"\[{_S}({_NUMBER}{_S}(?:,{_S}{_NUMBER}{_S}){{0,{MAX_DIMENSIONS - 1}}}+)?\]"
+_OFFSETS = rf"\[{_S}({_NUMBER}){_S},{_S}({_NUMBER}){_S}\]"
+_DTYPE = r'"([A-Za-z0-9_]{1,32}+)"'
+_FIELD = rf'"dtype"{_S}:{_S}{_DTYPE}|"shape"{_S}:{_S}{_SHAPE}|"data_offsets"{_S}:{_S}{_OFFSETS}'
 
 
-def _compile(pattern: bytes) -> re.Pattern[bytes]:
-    return re.compile(_SPACE + pattern + _SPACE)
+def _compile(pattern: str) -> re.Pattern[bytes]:
+    return re.compile((_S + pattern + _S).encode())
 
 
-_KEY = _compile(_STRING + _SPACE + rb":")
-_VALUE = _compile(_STRING)
-_OPEN = _compile(rb"\{")
-_NEXT = _compile(rb"([,}])")
-_SHAPE = (
-    rb"\["
-    + _SPACE
-    + rb"((?:"
-    + _NUMBER
-    + rb"(?:"
-    + _COMMA
-    + _NUMBER
-    + rb"){0,%d}+)?)" % (MAX_DIMENSIONS - 1)
-    + _SPACE
-    + rb"\]"
-)
-_OFFSETS = rb"\[" + _SPACE + rb"(" + _NUMBER + rb")" + _COMMA + rb"(" + _NUMBER + rb")" + _SPACE + rb"\]"
-_FIELD = _compile(
-    rb'(?:"dtype"' + _SPACE + rb":" + _SPACE + rb'"([A-Za-z0-9_]{1,32})"'
-    rb'|"shape"' + _SPACE + rb":" + _SPACE + _SHAPE + rb'|"data_offsets"' + _SPACE + rb":" + _SPACE + _OFFSETS + rb")"
-)
-_UTF8_STEP = 1 << 20
+_OPEN = _compile(r"\{")
+_CLOSE = _compile(r"\}")
+_NEXT = _compile(r"([,}])")
+_KEY = _compile(rf"{_STRING}{_S}:")
+_TEXT = _compile(_STRING)
+_ENTRY = _compile(rf'\{{{_S}(?:(?:{_FIELD}){_S}(?:,{_S}(?=")|(?=\}}))){{3}}\}}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +64,7 @@ class _Entry:
 
 
 def looks_like(head: bytes, size: int) -> bool:
-    """Whether the first bytes are meant as a safetensors header. No text starts like this: a length has a zero byte."""
+    """Whether a file starts like a safetensors header; text never does, because a length holds a zero byte."""
     length = int.from_bytes(head[:8], "little")
     if len(head) < 8 or 0 not in head[:8]:
         return False
@@ -90,41 +77,109 @@ def looks_like(head: bytes, size: int) -> bool:
 
 def cut(source: Source) -> tuple[Slice, ...]:
     """Find the tensors' bytes. Raises Refused when the file is not exactly as the format says."""
-    start, header = _header(source)
-    pieces = (Slice(start + e.begin, start + e.end, SAFETENSORS.get(e.dtype, ("", 1))[1]) for e in _entries(header))
+    header = _header(source)
+    start = 8 + len(header)
+    pieces = (Slice(start + e.begin, start + e.end, max(_BITS.get(e.dtype, 8) // 8, 1)) for e in _entries(header))
     return tiled(pieces, start, source.size, "tensors")
 
 
 def tensors(source: Source) -> list[TensorInfo]:
     """Name the tensors in the order of the header. Raises Refused."""
     cut(source)
-    start, header = _header(source)
+    header = _header(source)
+    start = 8 + len(header)
     return [TensorInfo(e.name, e.dtype, e.shape, start + e.begin, start + e.end) for e in _entries(header)]
 
 
-def _header(source: Source) -> tuple[int, bytes]:
-    (length,) = struct.unpack("<Q", source.exact(0, 8, "the length of a header"))
+def _header(source: Source) -> bytes:
+    length = int.from_bytes(source.exact(0, 8, "the length of a header"), "little")
     limit = min(source.size - 8, MAX_HEADER)
     if not 2 <= length <= limit:
         raise Refused(f"expected a header of 2 to {limit} bytes, found a length of {length}")
-    header = source.exact(8, length, "a header")
-    if header[:1] != b"{":
-        raise Refused(f"expected a header that starts with '{{', found {header[:8]!r}")
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        for at in range(0, length, _UTF8_STEP):
-            decoder.decode(header[at : at + _UTF8_STEP], final=at + _UTF8_STEP >= length)
-    except UnicodeDecodeError as error:
-        raise Refused(f"expected a header in UTF-8, found {error.reason}") from None
-    return 8 + length, header
+    return source.exact(8, length, "a header")
 
 
 def _entries(header: bytes) -> Iterator[_Entry]:
     """Scan the header. Raises Refused at the first byte that is not as the format says."""
-    seen: set[bytes | str] = set()
-    for at in _members(header, 0):
-        key, at_value = _key(header, at, seen)
-        if key == "__metadata__":
-            yield_at = _metadata(header, at_value)
-            seen.add(yield_at.to_bytes(8, "little"))
-    raise NotImplementedError
+    if header[:1] != b"{":
+        raise Refused(f"expected a header that starts with '{{', found {header[:8]!r}")
+    scanner = _Scanner(header)
+    scanner.take(_OPEN, "an object")
+    names: set[str] = set()
+    more = not scanner.skip(_CLOSE)
+    while more:
+        name = _unique(scanner.take(_KEY, "a name in quotes and a colon")[1], names)
+        if name == METADATA:
+            _check_metadata(scanner)
+        else:
+            yield _entry(name, scanner.take(_ENTRY, f"dtype, shape and data_offsets of {name!r:.80}"))
+        more = scanner.take(_NEXT, "a comma or the end of the header")[1] == b","
+    if scanner.at != len(header):
+        raise Refused(f"expected only padding after the header's object, found {header[scanner.at :][:8]!r}")
+
+
+def _entry(name: str, match: re.Match[bytes]) -> _Entry:
+    dtype, shape, begin, end = match.groups()
+    if dtype is None or begin is None or match[0].count(b'"shape"') != 1:
+        raise Refused(f"expected dtype, shape and data_offsets of {name!r:.80}, found one of them twice")
+    entry = _Entry(name, dtype.decode(), tuple(map(int, shape.split(b","))) if shape else (), int(begin), int(end))
+    if entry.begin > entry.end:
+        raise Refused(f"expected data_offsets of {name!r:.80} in order, found [{entry.begin}, {entry.end}]")
+    bits = _BITS.get(entry.dtype)
+    if bits is not None and elements(entry.shape) * bits != (entry.end - entry.begin) * 8:
+        raise Refused(
+            f"expected {elements(entry.shape)} elements of {bits} bits in {name!r:.80}, "
+            f"found {entry.end - entry.begin} bytes"
+        )
+    return entry
+
+
+def _check_metadata(scanner: _Scanner) -> None:
+    """Pass over an object of strings."""
+    scanner.take(_OPEN, "an object of metadata")
+    names: set[str] = set()
+    more = not scanner.skip(_CLOSE)
+    while more:
+        _unique(scanner.take(_KEY, "a key of metadata")[1], names)
+        _text(scanner.take(_TEXT, "text as a value of metadata")[1])
+        more = scanner.take(_NEXT, "a comma or the end of the metadata")[1] == b","
+
+
+def _unique(raw: bytes, names: set[str]) -> str:
+    name = _text(raw)
+    if name in names:
+        raise Refused(f"expected unique names, found {name!r:.80} twice")
+    if len(names) >= MAX_TENSORS:
+        raise Refused(f"expected at most {MAX_TENSORS} names, found more")
+    names.add(name)
+    return name
+
+
+def _text(raw: bytes) -> str:
+    """Decode what stands between quotes; an escaped half of a surrogate pair is no text."""
+    try:
+        text: str = json.loads(b'"' + raw + b'"') if b"\\" in raw else raw.decode("utf-8")
+        text.encode("utf-8")
+    except UnicodeError:
+        raise Refused(f"expected text in UTF-8, found {raw[:40]!r}") from None
+    return text
+
+
+class _Scanner:
+    """A place in the header, and what is expected there."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.at = 0
+
+    def take(self, pattern: re.Pattern[bytes], what: str) -> re.Match[bytes]:
+        match = pattern.match(self.text, self.at)
+        if match is None:
+            raise Refused(f"expected {what} at byte {8 + self.at}, found {self.text[self.at : self.at + 40]!r}")
+        self.at = match.end()
+        return match
+
+    def skip(self, pattern: re.Pattern[bytes]) -> bool:
+        match = pattern.match(self.text, self.at)
+        self.at = self.at if match is None else match.end()
+        return match is not None
