@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,14 +82,26 @@ class Journal:
     # Tags.
 
     def tags(self) -> dict[str, Tag]:
-        """Return the tags that are set, by name; what cannot be read is left out."""
+        """Return the tags that are set, by name; those that cannot be read are left out."""
         found = {}
         for name in self._disk.names(self._layout.tags):
-            if names.is_name(name):
-                tag = self._tag(name)
+            with contextlib.suppress(Damaged):
+                tag = self.tag(name)
                 if tag is not None:
                     found[name] = tag
         return found
+
+    def tag(self, name: str) -> Tag | None:
+        """Return a tag, or None when it is not set. Raises Damaged when that cannot be known."""
+        log = self.tag_log(name) if names.is_name(name) else None
+        newest = log.entries[-1].seq if log and log.entries else 0
+        for wound in log.wounds if log else ():
+            if wound.seq > newest:
+                raise Damaged(
+                    f"tag {name!r} is damaged: {wound.file}: expected {wound.expected}, found {wound.found}; restore "
+                    f"that file from a copy of the store, or move it away and the tag stands where it stood before"
+                )
+        return tag_of(name, log.entries[-1]) if log and log.entries else None
 
     def tag_logs(self) -> dict[str, Log]:
         """Return the log of every tag, deleted ones included."""
@@ -135,15 +148,6 @@ class Journal:
         if run is None:
             run = self._runs[name] = Run(name, Log(self._disk, self._layout.runs / name), self.run)
         return run
-
-    def _tag(self, name: str) -> Tag | None:
-        log = self.tag_log(name)
-        if not log.entries:
-            return None
-        try:
-            return tag_of(name, log.entries[-1])
-        except Damaged:
-            return None
 
 
 def tag_of(name: str, entry: Entry) -> Tag | None:

@@ -114,13 +114,12 @@ def _named(journal: Journal, name: str) -> Commit:
     runs = journal.live_runs()
     if name in runs:
         return tip_of(runs[name])
-    tags = journal.tags()
-    if name in tags:
-        commit = tags[name].commit
-        return journal.by_id(commit.id) or commit
+    tag = journal.tag(name)
+    if tag is not None:
+        return journal.by_id(tag.commit.id) or tag.commit
     if _PREFIX.fullmatch(name):
         return _by_prefix(journal, name)
-    near = [other for other in (*sorted(runs), *sorted(tags)) if other.lower().startswith(name.lower()[:3])]
+    near = [other for other in (*sorted(runs), *sorted(journal.tags())) if other.lower().startswith(name.lower()[:3])]
     raise NotFound(
         f"revision {name!r}: expected a run, a tag, latest, step:N, epoch:N, best:METRIC, RUN@N or 6 and more digits "
         f"of a commit id; the runs and tags that come near are {', '.join(near) or 'none'}"

@@ -100,9 +100,8 @@ def tag(core: Core, name: str, target: Commit) -> None:
 
 def delete_tag(core: Core, name: str) -> None:
     """Delete a tag. Raises NotFound."""
-    tags = core.journal.tags()
-    if name not in tags:
-        raise NotFound(f"tag {name!r}: expected one of {', '.join(tags) or 'no tags yet'}")
+    if core.journal.tag(name) is None:
+        raise NotFound(f"tag {name!r}: expected one of {', '.join(core.journal.tags()) or 'no tags yet'}")
     with explained("deleting a tag", core.layout.root), leased(core.disk, core.layout, "tag") as lease:
         core.journal.append(core.journal.tag_log(name), lease, "delete", {})
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from cairn.errors import Damaged
 from cairn.history.commit import Commit
-from cairn.history.journal import tag_of
 from cairn.ids import BlobRef
 from cairn.state.walk import Seen, walk
 from cairn.store.core import Core
@@ -68,11 +67,11 @@ def check_history(core: Core) -> None:
         error = run.damage(after=run.deleted_at)
         if error is not None:
             _stop(str(error))
-    for name, log in core.journal.tag_logs().items():
-        for wound in log.wounds:
-            _stop(f"tag {name!r}: {wound.file}: expected {wound.expected}, found {wound.found}")
-        if log.entries:
-            tag_of(name, log.entries[-1])
+    for name in core.journal.tag_logs():
+        try:
+            core.journal.tag(name)
+        except Damaged as error:
+            _stop(str(error))
 
 
 def blobs_of(core: Core, manifest: BlobRef, skip: Collection[str]) -> Iterator[BlobRef]:
