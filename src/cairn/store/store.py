@@ -13,7 +13,7 @@ from cairn.history.journal import Tag
 from cairn.io.disk import Disk, explained
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
-from cairn.store import config, content, gc, indexing, publish, retention, usage, verify
+from cairn.store import config, content, gc, indexing, publish, reach, retention, usage, verify
 from cairn.store.core import Core, assemble
 from cairn.store.gc import GcPlan
 from cairn.store.handle import RunHandle
@@ -200,6 +200,8 @@ class Store:
             with explained("planning gc", self.path), reading(self._core.disk, self._core.layout, "gc --dry-run"):
                 return gc.plan(self._core, rules)
         if rules is not None:
+            # What gc would stop at is found before anything is recorded.
+            reach.check_history(self._core)
             retention.drop(self._core, rules.dropped, only=None, reason=f"keep_last {keep_last}")
         return gc.execute(self._core, rules, patience)
 
