@@ -46,7 +46,7 @@ class Blobs:
                         return other.read(ref)
                 raise
         raise Damaged(
-            f"blob {ref.id}: expected {ref.size} bytes in some pack, found it in none; "
+            f"blob {ref.id}: expected {ref.size} bytes in some pack, found it in none{self._unreadable()}; "
             f"run `cairn verify` to see which steps it hits"
         )
 
@@ -98,6 +98,11 @@ class Blobs:
                 continue
             except Damaged as error:
                 yield pack_id, error
+
+    def _unreadable(self) -> str:
+        """The words for packs in which a blob may lie that is found in none."""
+        bad = [str(self._layout.pack(pack_id)) for pack_id, header in self.headers() if isinstance(header, Damaged)]
+        return f" that can be read, and these cannot: {', '.join(bad[:5])}" if bad else ""
 
     def _has(self, pack_id: str, blob: str) -> bool:
         reader = self._open(pack_id)
