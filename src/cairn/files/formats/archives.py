@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cairn.files.formats import npy, zips
-from cairn.files.formats.model import MEMBER_BYTES, Refused, Slice, Source, TensorInfo, alignment
+from cairn.files.formats.model import MEMBER_BYTES, Slice, Source, TensorInfo, alignment
 
 _TORCH = re.compile(rb"([^/]+)/(?:data|constants)\.pkl")
 _STORAGE = re.compile(rb"(?:data|constants|tensors)/[^/]+")
@@ -74,8 +74,8 @@ def _piece(source: Source, archive: Archive, member: zips.Member) -> Slice | Non
 
 
 def _array(source: Source, member: zips.Member) -> npy.Array | None:
-    """Read a member's array. An array of objects is as good as any other member; a broken one spoils nothing else."""
+    """Read a member's array. Raises Refused for a broken one; an array of objects is a member like any other."""
     try:
         return npy.read(source, member.start, member.stop) if member.stored else None
-    except Refused:
+    except npy.NoTensor:
         return None

@@ -1,7 +1,8 @@
 """numpy's `.npy`: a magic string, a version, a header that is a Python dictionary, and the array's bytes.
 
 Read as `numpy/lib/format.py` writes it, versions 1.0, 2.0 and 3.0. The header is matched, not evaluated: three keys
-once each, in any order. Arrays of objects are pickles, and structured arrays no tensors: both are refused here.
+once each, in any order. Arrays of objects are pickles, and structured arrays no tensors: both are told apart, as
+`NoTensor`, from what is no array at all.
 """
 
 from __future__ import annotations
@@ -26,8 +27,13 @@ _FIELD = (
     rf"""|['"]shape['"]{_S}:{_S}{_SHAPE}"""
 )
 _HEADER = re.compile(rf"\{{{_S}(?:(?:{_FIELD}){_S}(?:,{_S}|(?=\}}))){{3}}\}}{_S}", re.ASCII)
+_OTHER = re.compile(rf"""\{{{_S}['"]descr['"]{_S}:{_S}(?:\[|\(|['"][<>|=]?O['"\d])""")
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _NAMES = {library: name for name, library in LIBRARY_NAMES.items()}
+
+
+class NoTensor(Refused):
+    """A sound array whose elements are objects or structures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,8 @@ def info(name: str, array: Array) -> TensorInfo:
 
 
 def _checked(text: str, start: int, stop: int) -> Array:
+    if _OTHER.match(text):
+        raise NoTensor(f"expected an array of a plain type, found {text[:80]!r}")
     match = _HEADER.fullmatch(text)
     if match is None or match["kind"] is None or match["fortran"] is None or match["shape"] is None:
         raise Refused(f"expected a header with descr of a plain type, fortran_order and shape, found {text[:80]!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairn.files.formats import archives, npy, safetensors, zips
+from cairn.files.formats import archives, gguf, npy, safetensors, zips
 from cairn.files.formats.model import Cut, ReadAt, Refused, Slice, Source, TensorInfo
 
 _HEAD = 16
@@ -36,6 +36,8 @@ def _cut(source: Source, head: bytes) -> tuple[str, tuple[Slice, ...]] | None:
         return archives.cut(source)
     if head.startswith(npy.MAGIC):
         return "npy", npy.cut(source)
+    if head.startswith(gguf.MAGIC):
+        return "gguf", gguf.cut(source)
     if head.startswith(_LEGACY):
         raise Refused("expected an archive as torch writes since 1.6, found its older format of pickles and storages")
     if safetensors.looks_like(head, source.size):
@@ -48,6 +50,8 @@ def _tensors(source: Source, head: bytes) -> list[TensorInfo]:
         return archives.arrays(source) if archives.read(source).format == "npz" else []
     if head.startswith(npy.MAGIC):
         return npy.tensors(source)
+    if head.startswith(gguf.MAGIC):
+        return gguf.tensors(source)
     if safetensors.looks_like(head, source.size):
         return safetensors.tensors(source)
     return []
