@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cairn.ids import is_id
 from cairn.objects.pack import Header
 
 if TYPE_CHECKING:
@@ -72,9 +73,9 @@ class Index:
         self._is_filled = True
 
     def packs_with(self, blob: str) -> list[str]:
-        """Return the packs that may hold a blob."""
+        """Return the packs that may hold a blob; what is no pack's name is left out, since it becomes a path."""
         rows = self._select("SELECT pack FROM blobs WHERE id = ?", blob)
-        return [pack for (pack,) in rows if isinstance(pack, str)]
+        return [pack for (pack,) in rows if is_id(pack)]
 
     def lacks(self, pack_ids: Iterable[str]) -> list[str]:
         """Return which of these packs were not entered."""
@@ -150,7 +151,8 @@ class Index:
                 # Locked for long by another process: do without. Anything else of this class is a broken schema.
                 if "locked" not in str(error) and "busy" not in str(error):
                     self._drop()
-            except (sqlite3.Error, OverflowError, UnicodeDecodeError):
+            except Exception:
+                # A doctored schema makes sqlite-utils raise, or assert, anything.
                 self._drop()
             return otherwise
 
@@ -160,26 +162,40 @@ class Index:
         return self._connection
 
     def _connect(self) -> sqlite3.Connection:
-        if self._path is not None and self._writable:
+        connection = self._file() or sqlite3.connect(":memory:", check_same_thread=False)
+        try:
+            stores = _stores(connection)
+            if stores is None or stores not in ([], [(self._store_id,)]):
+                if self._path is not None and not self._writable:
+                    connection.close()
+                    connection = sqlite3.connect(":memory:", check_same_thread=False)
+                _create(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._is_filled = stores == [(self._store_id,)]
+        return connection
+
+    def _file(self) -> sqlite3.Connection | None:
+        """Open the file, or say None where there is none that may be used."""
+        if self._path is None:
+            return None
+        if self._writable:
             connection = sqlite3.connect(
                 self._path, timeout=BUSY_SECONDS, check_same_thread=False, uri=False, isolation_level="DEFERRED"
             )
             # Nothing here must survive a power cut: what is lost is rebuilt.
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute("PRAGMA journal_mode = WAL")
-        elif self._path is not None and self._path.exists() and not _has_wal(self._path):
-            uri = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
-            connection = sqlite3.connect(uri, check_same_thread=False, uri=True)
-        else:
-            connection = sqlite3.connect(":memory:", check_same_thread=False)
-        stores = _stores(connection)
-        if stores is None or stores not in ([], [(self._store_id,)]):
-            if self._path is not None and not self._writable:
+            try:
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("PRAGMA journal_mode = WAL")
+            except BaseException:
                 connection.close()
-                connection = sqlite3.connect(":memory:", check_same_thread=False)
-            _create(connection)
-        self._is_filled = stores == [(self._store_id,)]
-        return connection
+                raise
+            return connection
+        if not self._path.exists() or _has_wal(self._path):
+            return None
+        uri = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
+        return sqlite3.connect(uri, check_same_thread=False, uri=True)
 
     def _drop(self) -> None:
         """Remove a broken database and start anew; in memory when that has not helped."""
