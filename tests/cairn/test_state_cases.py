@@ -70,6 +70,14 @@ def test_bf16_unitless_times_come_back() -> None:
         back(np.arange(3).astype("i8").view(dtype)[1])
 
 
+def test_bf16_every_unit_of_time_comes_back() -> None:
+    """BF16: dates and durations of every unit, also of several at once, keep it."""
+    for unit in ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"):
+        for number in ("", "2", "60", "999999999"):
+            for kind in ("M8", "m8"):
+                back(np.array([5, -5]).view(f"{kind}[{number}{unit}]"))
+
+
 def test_bf16_equal_bits_share_a_blob_whatever_they_are_called() -> None:
     """BF16: bfloat16 and the uint16 of the same bits are one blob."""
     array = np.arange(5).astype(ml_dtypes.bfloat16)

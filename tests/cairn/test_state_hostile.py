@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -344,6 +344,19 @@ def test_a_tree_of_another_length_is_refused() -> None:
     ref = memory.save({"x": 1})
     with pytest.raises(Damaged, match="bytes, found"):
         list(walk(ref, lambda asked: memory.blobs[asked.id] + b" "))
+
+
+def test_blobs_of_another_length_are_refused() -> None:
+    """A reference that lies about a blob's length is found even where the source does not compare it."""
+
+    class Careless(Memory):
+        def data(self, refs: Sequence[BlobRef]) -> memoryview:
+            return memoryview(b"".join([self.blobs[ref.id] for ref in refs]))
+
+    memory = Careless()
+    short = memory.put(bytes(7)).id
+    for node in (tensor(blobs=[[short, 8]]), {"$bytes": [[short, 5_000]]}):
+        refused(manifest_of(memory, canonical.encode(node)), memory, "bytes, found 7", "load", "lazy", "find")
 
 
 def test_trees_that_multiply_end_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

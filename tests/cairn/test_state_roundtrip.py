@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 from tests.cairn import strategies
 from tests.cairn.strategies import Memory, arrays_in, exact, memories, objects
 
+from cairn.state import lengths
 from cairn.state.decode import load, read_manifest
 from cairn.state.lazy import LazyMapping, LazyState
 from cairn.state.walk import leaves, walk
 
 anything = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -64,6 +66,16 @@ def test_the_same_state_has_the_same_trees(state: dict[str, object]) -> None:
     assert memory.save(load(ref, memory, None, copy=True)) == ref
     assert memory.save(load(ref, memory, None, copy=False)) == ref
     assert set(memory.blobs) == blobs
+
+
+@anything
+@given(strategies.states())
+def test_readers_measure_trees_as_they_are_written(state: dict[str, object]) -> None:
+    """What readers compute as the length of a node, to judge how containers were split, is its length."""
+    memory = Memory()
+    memory.save(state)
+    for name in memory.trees:
+        assert lengths.length(json.loads(memory.blobs[name])) == len(memory.blobs[name])
 
 
 @anything

@@ -6,7 +6,7 @@ Byte order is changed on integers of the element's size, never on floats, so tha
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -57,23 +57,13 @@ def is_big(dtype: DType) -> bool:
     return dtype.itemsize > 1 and (dtype.byteorder == ">" or (_BIG_HOST and dtype.byteorder == "="))
 
 
-@cache
+@lru_cache(maxsize=256)
 def dtype_of(name: str, big: bool) -> DType | None:
     """The element type of a name, or None when this installation of numpy and ml_dtypes lacks it."""
-    if dtypes.is_time(name):
-        try:
-            dtype = np.dtype(name)
-        except (TypeError, ValueError, OverflowError):
-            return None
-        if dtype.name != name:
-            return None
-    elif name in _BY_NAME:
-        dtype = np.dtype(_BY_NAME[name])
-    else:
+    if name not in _BY_NAME and not dtypes.is_time(name):
         return None
-    if dtype.itemsize == 1 or big == _BIG_HOST:
-        return dtype
-    return dtype.newbyteorder(">" if big else "<")
+    dtype: DType = np.dtype(_BY_NAME.get(name, name))
+    return dtype if dtype.itemsize == 1 or big == _BIG_HOST else dtype.newbyteorder(">" if big else "<")
 
 
 class Loaded(np.ndarray[Any, Any]):

@@ -117,7 +117,7 @@ class Decoder:
         return found
 
     def _long(self, node: Long, place: Place) -> str | bytes:
-        data = bytes(self._source.data(node.blobs))
+        data = bytes(_data(node, self._source, place))
         if node.kind == "bytes":
             return data
         try:
@@ -153,7 +153,14 @@ def array(node: Tensor, source: Source, place: Place, copy: bool) -> Array:
     dtype = _dtype(node.dtype, node.big, place)
     if not node.blobs:
         return arrays.empty(dtype, node.shape, copy)
-    return arrays.array_from(source.data(node.blobs), node.dtype, dtype, node.shape, copy)
+    return arrays.array_from(_data(node, source, place), node.dtype, dtype, node.shape, copy)
+
+
+def _data(node: Tensor | Long, source: Source, place: Place) -> memoryview:
+    data = source.data(node.blobs)
+    if data.nbytes != node.nbytes:
+        place.refuse(f"expected blobs of {node.nbytes} bytes, found {data.nbytes}")
+    return data
 
 
 def _dtype(name: str, big: bool, place: Place) -> arrays.DType:

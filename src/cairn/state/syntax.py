@@ -25,6 +25,7 @@ from cairn.state.trees import (
     MAX_DIMENSIONS,
     MAX_INT_TEXT,
     MAX_KEY_DEPTH,
+    WHOLE_BYTES,
     cut,
     stands_for_itself,
 )
@@ -157,9 +158,9 @@ def _tensor(raw: Any) -> Tensor:
     shape = raw["shape"]
     if type(shape) is not list or len(shape) > MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
         raise Malformed(f"expected a shape of at most {MAX_DIMENSIONS} whole numbers, found {shape!r:.90}")
-    if prod([n for n in shape if n]) * size >= 1 << 63:
-        raise Malformed(f"expected a shape that fits in memory, found {shape!r:.90}")
     nbytes = prod(shape) * size
+    if nbytes >= 1 << 63 or (nbytes == 0 and prod([n for n in shape if n]) * size >= 1 << 63):
+        raise Malformed(f"expected a shape that fits in memory, found {shape!r:.90}")
     return Tensor(raw["dtype"], big, tuple(shape), nbytes, _pieces(raw["blobs"], nbytes))
 
 
@@ -167,7 +168,7 @@ def _pieces(raw: Any, nbytes: int) -> tuple[BlobRef, ...]:
     refs = parse_refs(raw)
     if nbytes > MAX_DATA_BYTES:
         raise Malformed(f"expected at most {MAX_DATA_BYTES} bytes, found {nbytes}")
-    if len(refs) == 1 and refs[0].size == nbytes and cut(nbytes)[0][1] == nbytes:
+    if len(refs) == 1 and refs[0].size == nbytes <= WHOLE_BYTES:
         return refs
     if [ref.size for ref in refs] != [end - start for start, end in cut(nbytes)]:
         found = ", ".join(str(ref.size) for ref in refs[:8])
