@@ -57,9 +57,9 @@ it is split by the same rule ({"$dict": {"$list": …}}). A pair, a blob list of
 STEPS are never split. One changed value thus costs one part and the lists above it, and the same state always has the
 same trees.
 
-**Bounds.** Containers nest at most `MAX_DEPTH` deep, tuples in a key at most `MAX_KEY_DEPTH`. An array or string has at
-most `MAX_DATA_BYTES`. All trees of a commit, each counted as often as it is referred to, have at most
-`MAX_EXPANDED_BYTES`.
+**Bounds.** Containers nest at most `MAX_DEPTH` deep, tuples in a key at most `MAX_KEY_DEPTH`. The key of a pair has at
+most `SPLIT_BYTES` as JSON, a `$int` at most `MAX_INT_TEXT` characters, an array or string at most `MAX_DATA_BYTES`.
+All trees of a commit, each counted as often as it is referred to, have at most `MAX_EXPANDED_BYTES`.
 """
 
 from __future__ import annotations
