@@ -206,6 +206,10 @@ class Disk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def can_write(self, path: Path) -> bool:
+        """Whether this process may create files in a folder."""
+        return os.access(path, os.W_OK)
+
     def is_locked(self, path: Path) -> bool | None:
         """Whether some process holds `NewFile.lock` on the file; None where it cannot be known."""
         try:

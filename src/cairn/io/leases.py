@@ -158,6 +158,7 @@ def sole_gc(disk: Disk, layout: Layout) -> Iterator[None]:
     """
     disk.make_folder(layout.leases)
     path = layout.leases / "gc.lock"
+    disk.step("open", path)
     with path.open("ab+") as file:
         stat = os.fstat(file.fileno())
         key = (stat.st_dev, stat.st_ino)

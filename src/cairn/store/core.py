@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,7 @@ def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> 
     The index lies in the store; on a network file system, where SQLite cannot work, in `cache` or else in memory.
     """
     shared = process.is_network_mount(layout.root)
-    writable = os.access(layout.root, os.W_OK)
+    writable = disk.can_write(layout.root)
     path: Path | None = layout.index
     if shared:
         path = cache / f"{config.store_id}.sqlite" if cache else None
