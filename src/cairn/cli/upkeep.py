@@ -35,11 +35,12 @@ def init(named: Path | None, path: Path | None, as_json: bool) -> None:
     """
     import cairn
 
-    with cairn.init(path or named or Path("store")) as store:
+    place = path or named or Path("store")
+    with cairn.init(place) as store:
         if as_json:
-            print_json({"path": store.path, "id": store.id})
+            print_json({"path": place, "id": store.id})
         else:
-            say(f"Made a store in {text.safe(str(store.path))}")
+            say(f"Made a store in {text.safe(str(place))}")
 
 
 @click.command()

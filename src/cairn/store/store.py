@@ -226,7 +226,7 @@ class Store:
 def init(path: Path | str, *, disk: Disk | None = None) -> Store:
     """Make a store in a new or empty folder. Raises Conflict when something is there."""
     disk = disk or Disk()
-    layout = Layout(Path(path))
+    layout = Layout(Path(path).absolute())
     with explained("making a store", layout.root):
         return Store(assemble(disk, layout, config.create(disk, layout), None))
 
@@ -237,6 +237,6 @@ def open_store(path: Path | str, *, cache: Path | None = None, disk: Disk | None
     `cache` is a local folder for the index of a store on a network file system.
     """
     disk = disk or Disk()
-    layout = Layout(Path(path))
+    layout = Layout(Path(path).absolute())
     with explained("opening", layout.root):
         return Store(assemble(disk, layout, config.read(disk, layout), cache))
