@@ -53,10 +53,10 @@ def is_storage(archive: Archive, member: zips.Member) -> bool:
     return member.stored and _STORAGE.fullmatch(member.name, len(archive.prefix)) is not None
 
 
-def arrays(source: Source) -> list[TensorInfo]:
+def arrays(source: Source, archive: Archive) -> list[TensorInfo]:
     """Name the arrays of numpy's archive, those that are not compressed. Raises Refused."""
     found = []
-    for member in read(source).members:
+    for member in archive.members:
         array = _array(source, member)
         if array is not None:
             found.append(npy.info(member.name.removesuffix(_SUFFIX).decode("utf-8", "backslashreplace"), array))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairn.files.formats import archives, gguf, npy, safetensors, zips
+from cairn.files.formats import archives, gguf, npy, safetensors, torch_names, zips
 from cairn.files.formats.model import Cut, ReadAt, Refused, Slice, Source, TensorInfo
 
 _HEAD = 16
@@ -47,7 +47,10 @@ def _cut(source: Source, head: bytes) -> tuple[str, tuple[Slice, ...]] | None:
 
 def _tensors(source: Source, head: bytes) -> list[TensorInfo]:
     if zips.looks_like(head):
-        return archives.arrays(source) if archives.read(source).format == "npz" else []
+        archive = archives.read(source)
+        if archive.format == "torch":
+            return torch_names.tensors(source, archive)
+        return archives.arrays(source, archive) if archive.format == "npz" else []
     if head.startswith(npy.MAGIC):
         return npy.tensors(source)
     if head.startswith(gguf.MAGIC):
