@@ -8,7 +8,6 @@ because keys may be nodes. Memory is bounded by the opcodes read, at most two mi
 
 from __future__ import annotations
 
-import pickle
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 from cairn.files.formats.model import Refused
 
 MAX_OPCODES = 2_000_000
+_STOP = ord(".")
 _MAX_LINE = 1000
 _MAX_INT_BYTES = 255
 
@@ -77,7 +77,7 @@ class _Machine:
         for _ in range(MAX_OPCODES):
             code = data[self._at]
             self._at += 1
-            if code == pickle.STOP[0]:
+            if code == _STOP:
                 return self._stack.pop()
             action = _ACTIONS.get(code)
             if action is None:
@@ -212,73 +212,77 @@ def _skip_frame(machine: _Machine) -> None:
 
 
 _PUSHES: dict[bytes, Callable[[_Machine], Any]] = {
-    pickle.NONE: lambda m: None,
-    pickle.NEWTRUE: lambda m: True,
-    pickle.NEWFALSE: lambda m: False,
-    pickle.INT: lambda m: _integer_line(m.line()),
-    pickle.LONG: lambda m: _integer_line(m.line()),
-    pickle.BININT: lambda m: _signed(m, 4),
-    pickle.BININT1: lambda m: m.uint(1),
-    pickle.BININT2: lambda m: m.uint(2),
-    pickle.LONG1: lambda m: _signed(m, m.uint(1)),
-    pickle.LONG4: lambda m: _signed(m, m.uint(4)),
-    pickle.FLOAT: lambda m: float(m.line()),
-    pickle.BINFLOAT: lambda m: struct.unpack(">d", m.take(8))[0],
-    pickle.STRING: lambda m: m.line()[1:-1],
-    pickle.BINSTRING: lambda m: m.take(m.uint(4)).decode("latin-1"),
-    pickle.SHORT_BINSTRING: lambda m: m.take(m.uint(1)).decode("latin-1"),
-    pickle.UNICODE: lambda m: m.line(),
-    pickle.BINUNICODE: lambda m: m.text(4),
-    pickle.SHORT_BINUNICODE: lambda m: m.text(1),
-    pickle.BINUNICODE8: lambda m: m.text(8),
-    pickle.BINBYTES: lambda m: m.take(m.uint(4)),
-    pickle.SHORT_BINBYTES: lambda m: m.take(m.uint(1)),
-    pickle.BINBYTES8: lambda m: m.take(m.uint(8)),
-    pickle.BYTEARRAY8: lambda m: m.take(m.uint(8)),
-    pickle.EMPTY_LIST: lambda m: [],
-    pickle.EMPTY_SET: lambda m: [],
-    pickle.EMPTY_TUPLE: lambda m: (),
-    pickle.EMPTY_DICT: lambda m: Mapping(),
-    pickle.TUPLE: lambda m: tuple(m.to_mark()),
-    pickle.FROZENSET: lambda m: tuple(m.to_mark()),
-    pickle.PERSID: lambda m: Persistent(m.line()),
-    pickle.BINPERSID: lambda m: Persistent(m.pop()),
+    b"N": lambda m: None,
+    b"\x88": lambda m: True,
+    b"\x89": lambda m: False,
+    b"I": lambda m: _integer_line(m.line()),
+    b"L": lambda m: _integer_line(m.line()),
+    b"J": lambda m: _signed(m, 4),
+    b"K": lambda m: m.uint(1),
+    b"M": lambda m: m.uint(2),
+    b"\x8a": lambda m: _signed(m, m.uint(1)),
+    b"\x8b": lambda m: _signed(m, m.uint(4)),
+    b"F": lambda m: float(m.line()),
+    b"G": lambda m: struct.unpack(">d", m.take(8))[0],
+    b"S": lambda m: m.line()[1:-1],
+    b"T": lambda m: m.take(m.uint(4)).decode("latin-1"),
+    b"U": lambda m: m.take(m.uint(1)).decode("latin-1"),
+    b"V": lambda m: m.line(),
+    b"X": lambda m: m.text(4),
+    b"\x8c": lambda m: m.text(1),
+    b"\x8d": lambda m: m.text(8),
+    b"B": lambda m: m.take(m.uint(4)),
+    b"C": lambda m: m.take(m.uint(1)),
+    b"\x8e": lambda m: m.take(m.uint(8)),
+    b"\x96": lambda m: m.take(m.uint(8)),
+    b"]": lambda m: [],
+    b"\x8f": lambda m: [],
+    b")": lambda m: (),
+    b"}": lambda m: Mapping(),
+    b"t": lambda m: tuple(m.to_mark()),
+    b"\x91": lambda m: tuple(m.to_mark()),
+    b"P": lambda m: Persistent(m.line()),
+    b"Q": lambda m: Persistent(m.pop()),
 }
-"""Opcodes that push one value."""
+"""What pushes one value: NONE, NEWTRUE, NEWFALSE, INT, LONG, BININT, BININT1, BININT2, LONG1, LONG4, FLOAT, BINFLOAT,
+STRING, BINSTRING, SHORT_BINSTRING, UNICODE, BINUNICODE, SHORT_BINUNICODE, BINUNICODE8, BINBYTES, SHORT_BINBYTES,
+BINBYTES8, BYTEARRAY8, EMPTY_LIST, EMPTY_SET, EMPTY_TUPLE, EMPTY_DICT, TUPLE, FROZENSET, PERSID, BINPERSID."""
 
 _EFFECTS: dict[bytes, Callable[[_Machine], Any]] = {
-    pickle.PROTO: lambda m: m.take(1),
-    pickle.FRAME: _skip_frame,
-    pickle.MARK: _Machine.mark,
-    pickle.POP: _Machine.drop,
-    pickle.POP_MARK: _Machine.to_mark,
-    pickle.DUP: _Machine.duplicate,
-    pickle.GET: lambda m: m.get(int(m.line())),
-    pickle.BINGET: lambda m: m.get(m.uint(1)),
-    pickle.LONG_BINGET: lambda m: m.get(m.uint(4)),
-    pickle.PUT: lambda m: m.put(int(m.line())),
-    pickle.BINPUT: lambda m: m.put(m.uint(1)),
-    pickle.LONG_BINPUT: lambda m: m.put(m.uint(4)),
-    pickle.MEMOIZE: _Machine.memoize,
-    pickle.LIST: _list,
-    pickle.DICT: _dict,
-    pickle.TUPLE1: lambda m: m.tuple_of(1),
-    pickle.TUPLE2: lambda m: m.tuple_of(2),
-    pickle.TUPLE3: lambda m: m.tuple_of(3),
-    pickle.APPEND: lambda m: m.extend([m.pop()]),
-    pickle.APPENDS: lambda m: m.extend(m.to_mark()),
-    pickle.ADDITEMS: lambda m: m.extend(m.to_mark()),
-    pickle.SETITEM: lambda m: m.update([m.pop(), m.pop()][::-1]),
-    pickle.SETITEMS: lambda m: m.update(m.to_mark()),
-    pickle.GLOBAL: _import_line,
-    pickle.STACK_GLOBAL: _Machine.import_named,
-    pickle.REDUCE: _Machine.call,
-    pickle.NEWOBJ: _Machine.call,
-    pickle.NEWOBJ_EX: lambda m: m.call(keywords=True),
-    pickle.OBJ: _Machine.construct,
-    pickle.BUILD: _Machine.build,
+    b"\x80": lambda m: m.take(1),
+    b"\x95": _skip_frame,
+    b"(": _Machine.mark,
+    b"0": _Machine.drop,
+    b"1": _Machine.to_mark,
+    b"2": _Machine.duplicate,
+    b"g": lambda m: m.get(int(m.line())),
+    b"h": lambda m: m.get(m.uint(1)),
+    b"j": lambda m: m.get(m.uint(4)),
+    b"p": lambda m: m.put(int(m.line())),
+    b"q": lambda m: m.put(m.uint(1)),
+    b"r": lambda m: m.put(m.uint(4)),
+    b"\x94": _Machine.memoize,
+    b"l": _list,
+    b"d": _dict,
+    b"\x85": lambda m: m.tuple_of(1),
+    b"\x86": lambda m: m.tuple_of(2),
+    b"\x87": lambda m: m.tuple_of(3),
+    b"a": lambda m: m.extend([m.pop()]),
+    b"e": lambda m: m.extend(m.to_mark()),
+    b"\x90": lambda m: m.extend(m.to_mark()),
+    b"s": lambda m: m.update([m.pop(), m.pop()][::-1]),
+    b"u": lambda m: m.update(m.to_mark()),
+    b"c": _import_line,
+    b"\x93": _Machine.import_named,
+    b"R": _Machine.call,
+    b"\x81": _Machine.call,
+    b"\x92": lambda m: m.call(keywords=True),
+    b"o": _Machine.construct,
+    b"b": _Machine.build,
 }
-"""Opcodes that change what is there."""
+"""What changes what is there: PROTO, FRAME, MARK, POP, POP_MARK, DUP, GET, BINGET, LONG_BINGET, PUT, BINPUT,
+LONG_BINPUT, MEMOIZE, LIST, DICT, TUPLE1, TUPLE2, TUPLE3, APPEND, APPENDS, ADDITEMS, SETITEM, SETITEMS, GLOBAL,
+STACK_GLOBAL, REDUCE, NEWOBJ, NEWOBJ_EX, OBJ, BUILD."""
 
 
 def _pushing(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:

@@ -8,7 +8,6 @@ TorchScript the attributes of the modules make the path, and the constants stand
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -190,7 +189,7 @@ class _Walk:
             storage.member.start,
             storage.member.stop,
             offset,
-            None if strides == _c_strides(shape) or not elements(shape) else strides,
+            None if _is_c_order(shape, strides) else strides,
             self._big_endian and storage.itemsize > 1,
             "conj" in bits,
             "neg" in bits,
@@ -226,8 +225,14 @@ def _counts(values: Any) -> bool:
     return type(values) is tuple and len(values) <= 64 and all(type(v) is int and 0 <= v < 1 << 63 for v in values)
 
 
-def _c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(itertools.accumulate(shape[:0:-1], lambda a, b: a * max(b, 1), initial=1))[::-1] if shape else ()
+def _is_c_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the elements lie in order; the stride of a dimension of one element leads nowhere."""
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != step:
+            return 0 in shape
+        step *= extent
+    return True
 
 
 def _children(node: Any) -> Iterator[tuple[Any, Any]]:
