@@ -145,7 +145,11 @@ class Log:
         self._take(seq, data, file)
 
     def _read_folded(self, first: int, last: int, file: Path) -> None:
-        lines = self._disk.read(file).splitlines(keepends=True)
+        try:
+            lines = self._disk.read(file).splitlines(keepends=True)
+        except OSError as error:
+            self._wound(file, last, f"entries {first} to {last}", error.strerror or "an unreadable file")
+            return
         for seq, line in enumerate(lines, first):
             if seq > self._last:
                 self._miss(seq)

@@ -12,13 +12,18 @@ from cairn.objects.pack import Header, decode_header, head_size
 
 def read_header(disk: Disk, path: Path, pack_id: str | None) -> Header:
     """Read a pack's header. Raises Damaged when it is not what the pack's name says, FileNotFoundError when gone."""
-    size = disk.size(path)
-    if size is None:
-        raise FileNotFoundError(path)
-    head = disk.read_at(path, 0, min(size, 1 << 16))
-    length = head_size(head[:8], size, f"pack {path}")
-    if length > len(head):
-        head += disk.read_at(path, len(head), length - len(head))
+    try:
+        size = disk.size(path)
+        if size is None:
+            raise FileNotFoundError(path)
+        head = disk.read_at(path, 0, min(size, 1 << 16))
+        length = head_size(head[:8], size, f"pack {path}")
+        if length > len(head):
+            head += disk.read_at(path, len(head), length - len(head))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return decode_header(head[:length], size, f"pack {path}", pack_id)
 
 
@@ -38,12 +43,17 @@ class PackReader:
 
     def bytes_at(self, offset: int, size: int) -> memoryview:
         """Return bytes of the file, unchecked. Raises Damaged when the file is shorter."""
-        if self._mapped:
-            if self._map is None:
-                self._map = self._disk.map(self.path)
-            view = self._map[offset : offset + size]
-        else:
-            view = memoryview(self._disk.read_at(self.path, offset, size))
+        try:
+            if self._mapped:
+                if self._map is None:
+                    self._map = self._disk.map(self.path)
+                view = self._map[offset : offset + size]
+            else:
+                view = memoryview(self._disk.read_at(self.path, offset, size))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
         if view.nbytes != size:
             raise Damaged(f"pack {self.path}: expected {size} bytes at {offset}, found {view.nbytes}")
         return view
@@ -61,3 +71,7 @@ class PackReader:
                 f"run `cairn verify` to see which steps it hits"
             )
         return view
+
+
+def _unreadable(path: Path, error: OSError) -> Damaged:
+    return Damaged(f"pack {path}: expected a file that can be read, found {error.strerror or error}")
