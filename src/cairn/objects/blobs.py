@@ -24,7 +24,9 @@ class Blobs:
     """The blobs of one store."""
 
     def __init__(self, disk: Disk, layout: Layout, index: Index, *, mapped: bool = True) -> None:
-        self._disk, self._layout, self._index, self._mapped = disk, layout, index, mapped
+        self._disk, self._layout, self._index = disk, layout, index
+        self.mapped = mapped
+        """Whether packs are mapped; on a network file system they are read."""
         self._readers: dict[str, PackReader] = {}
         self._where: dict[str, str] = {}
         self._guard = threading.RLock()
@@ -122,7 +124,7 @@ class Blobs:
 
     def _try(self, path: Path, pack_id: str) -> PackReader | None:
         try:
-            return PackReader(self._disk, path, pack_id, mapped=self._mapped)
+            return PackReader(self._disk, path, pack_id, mapped=self.mapped)
         except (Damaged, OSError):
             return None
 
@@ -151,7 +153,7 @@ class Blobs:
     def _joined(self, refs: Sequence[BlobRef]) -> memoryview | None:
         """One view over blobs that were just read, when they follow each other in one pack."""
         reader = self._readers.get(self._where.get(refs[0].id, ""))
-        if reader is None or not self._mapped:
+        if reader is None or not self.mapped:
             return None
         start = end = reader.header.places[refs[0].id].offset
         for ref in refs:

@@ -168,7 +168,7 @@ def _check_log(check: _Check, whose: str, log: Log) -> None:
 def _check_pack(check: _Check, path: Path, pack_id: str) -> None:
     check.packs += 1
     try:
-        reader = PackReader(check.core.disk, path, pack_id)
+        reader = PackReader(check.core.disk, path, pack_id, mapped=check.core.blobs.mapped)
     except FileNotFoundError:
         return  # gc took it away meanwhile; whether it was needed is judged by what needs it.
     except Damaged as error:
@@ -176,7 +176,13 @@ def _check_pack(check: _Check, path: Path, pack_id: str) -> None:
         return
     check.bytes += reader.header.size
     for blob, place in reader.header.places.items():
-        found = blob_id(reader.bytes_at(place.offset, place.size))
+        try:
+            found = blob_id(reader.bytes_at(place.offset, place.size))
+        except FileNotFoundError:
+            return
+        except Damaged as error:
+            check.bad.setdefault(blob, []).append((check.name(path), str(error)))
+            continue
         if found == blob:
             check.good[blob] = place.size
         else:
