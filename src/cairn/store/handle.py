@@ -56,8 +56,8 @@ class RunHandle:
         """
         from cairn.state.encode import sketch
 
-        if message is not None and not isinstance(message, str):
-            raise UsageError(f"message: expected text or None, found {message!r:.60}")
+        if message is not None and not _is_text(message):
+            raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
         note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
         with self._guard:
             self.last = publish.commit(self._core, self.name, self._base, sketch(state), note)
@@ -123,3 +123,10 @@ class RunHandle:
     def checkout(self, target: Path | str, *, step: int | None = None) -> list[Path]:
         """Write a commit as files; see `Store.checkout`."""
         return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
+
+
+def _is_text(value: object) -> bool:
+    try:
+        return type(value) is str and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
