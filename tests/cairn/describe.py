@@ -19,7 +19,7 @@ def describe(state: object) -> str:
     return "\n".join(lines)
 
 
-def _describe(value: object, path: str, seen: dict[int, str], lines: list[str]) -> None:
+def _describe(value: object, path: str, seen: dict[int, tuple[str, object]], lines: list[str]) -> None:
     kind = type(value).__name__
     if isinstance(value, Mapping):
         lines.append(f"{path}: {kind} of {len(value)}")
@@ -30,7 +30,8 @@ def _describe(value: object, path: str, seen: dict[int, str], lines: list[str]) 
         for place, item in enumerate(value):
             _describe(item, f"{path}/{place}", seen, lines)
     elif isinstance(value, np.ndarray):
-        first = seen.setdefault(id(value), path) if value.nbytes else path
+        # Holding the array keeps its id from being given to another.
+        first = seen.setdefault(id(value), (path, value))[0] if value.nbytes else path
         text = f"array {value.dtype.str} {value.dtype.name} {value.shape} {value.tobytes().hex()}"
         lines.append(f"{path}: {text if first == path else 'the memory of ' + first}")
     else:

@@ -1,0 +1,192 @@
+"""What happened in a run, and the words that name its commits."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cairn.describe import describe
+from tests.cairn.training import state, steps, train
+
+import cairn
+
+
+def test_another_way_leaves_an_attempt_behind(store: cairn.Store) -> None:
+    """After resume and other training the way left stays addressable; latest and the log are of the new way."""
+    run = store.run()
+    train(run, 1, 2, 3, 4)
+    run.resume(step=2)
+    run.commit(state(33), step=3)
+    assert steps(store.log()) == [3, 2, 1]
+    assert store.commit("latest") == store.commit("main") == run.tip
+    assert store.commit("main/attempt-1").step == 4
+    assert describe(store.load("main/attempt-1~1")) == describe(state(3))
+    assert describe(store.load("step:3")) == describe(state(33))
+    with pytest.raises(cairn.NotFound, match="on an attempt that was left: main step 4"):
+        store.commit("step:4")
+    run.resume(step=1)
+    run.commit(state(22), step=2)
+    assert store.commit("main/attempt-2").step == 3
+    with pytest.raises(cairn.NotFound, match="has 2 attempts"):
+        store.commit("main/attempt-3")
+    with cairn.open(store.path) as again:
+        assert [again.commit(f"main/attempt-{n}").step for n in (1, 2)] == [4, 3]
+
+
+def test_resuming_and_going_the_same_way_leaves_none(store: cairn.Store) -> None:
+    """The same state at the same step after a resume is a commit of its own on another line, or none at the tip."""
+    run = store.run()
+    train(run, 1, 2)
+    run.resume()
+    train(run, 3)
+    assert steps(store.log()) == [3, 2, 1]
+    with pytest.raises(cairn.NotFound, match="0 attempts"):
+        store.commit("main/attempt-1")
+
+
+def test_rewind_moves_the_tip(store: cairn.Store) -> None:
+    """rewind goes back to any commit of the run, and forth again; each way left is an attempt."""
+    run = store.run()
+    commits = train(run, 1, 2, 3)
+    assert store.rewind("step:1") == commits[0]
+    assert steps(store.log()) == [1]
+    assert store.commit("main/attempt-1") == commits[2]
+    store.rewind("main/attempt-1")
+    assert steps(store.log()) == [3, 2, 1]
+    store.rewind("step:2")
+    with pytest.raises(cairn.Conflict, match="the run moved"):
+        run.commit(state(9), step=9)
+    store.run("other").commit(state(5), step=5)
+    with pytest.raises(cairn.NotFound, match="no commit of run 'main'"):
+        store.rewind("other", run="main")
+
+
+def test_the_reflog_tells_what_happened(store: cairn.Store) -> None:
+    """Every entry of a run, newest first, with what it did to which commit."""
+    run = store.run()
+    first, second = train(run, 1, 2)
+    store.rewind("step:1")
+    store.drop(["main/attempt-1"])
+    store.undrop(["main/attempt-1"])
+    moves = run.reflog()
+    assert [move.op for move in moves] == ["undrop", "drop", "rewind", "commit", "commit"]
+    assert [move.seq for move in moves] == [5, 4, 3, 2, 1]
+    assert [move.commit for move in moves] == [None, None, first.id, second.id, first.id]
+
+
+def test_every_form_of_revision(store: cairn.Store) -> None:
+    """Runs, tags, latest, step, epoch, best, run@step, ids and steps back."""
+    run = store.run()
+    commits = {commit.step: commit for commit in train(run, 9, 10, 11, 20)}
+    other = store.run("other").commit(state(5), step=20)
+    store.tag("good", "main@10")
+    expected = {
+        "main": 20,
+        "good": 10,
+        "main@9": 9,
+        "main~1": 11,
+        "main~3": 9,
+        "good~1": 9,
+        "good~0": 10,
+        "main~1~1": 10,
+        "main@20~2": 10,
+        commits[11].id: 11,
+        commits[11].id[:6]: 11,
+        f"{commits[11].id[:10]}~2": 9,
+    }
+    assert {revision: store.commit(revision).step for revision in expected} == expected
+    assert store.commit("other") == other
+    within = {
+        "latest": 20,
+        "latest~1": 11,
+        "step:9": 9,
+        "epoch:1": 11,
+        "epoch:0": 9,
+        "best:loss": 20,
+        "best:loss:max": 9,
+    }
+    assert {revision: store.commit(revision, "main").step for revision in within} == within
+    for revision in ("latest", "step:20", "epoch:1", "best:loss"):
+        with pytest.raises(cairn.NotFound, match="several runs: expected one of main, other"):
+            store.commit(revision)
+
+
+@pytest.mark.parametrize(
+    ("revision", "words"),
+    [
+        ("mian", "revision 'mian'"),
+        ("", "revision ''"),
+        ("step:12", "nearest are 9, 10, 11, 20"),
+        ("step:-1", "expected a run"),
+        ("step:x", "expected a run"),
+        ("epoch:7", "no epoch 7"),
+        ("main@3", "no step 3"),
+        ("nobody@3", "run 'nobody'"),
+        ("main~4", "only 3 of 4"),
+        ("best:accuracy:max", "it has loss"),
+        ("abcdef0123", "begins with 'abcdef0123'"),
+        ("main/attempt-0", "0 attempts"),
+        ("../main", "expected a run"),
+        ("main\0", "expected a run"),
+        ("🙂", "expected a run"),
+    ],
+)
+def test_what_names_nothing_is_told_with_candidates(revision: str, words: str, store: cairn.Store) -> None:
+    """An unknown revision is an error of its own kind with what there is instead."""
+    train(store.run(), 9, 10, 11, 20)
+    with pytest.raises(cairn.NotFound, match=words) as caught:
+        store.commit(revision)
+    assert caught.value.exit_code == 4
+
+
+def test_best_needs_a_direction_for_what_is_no_loss(store: cairn.Store) -> None:
+    """A metric called like an error is minimised; for any other the direction must be said."""
+    train(store.run(), 1, 2, accuracy=0.5)
+    assert store.commit("best:loss").step == 2
+    with pytest.raises(cairn.UsageError, match="best:accuracy:min or best:accuracy:max"):
+        store.commit("best:accuracy")
+
+
+def test_best_passes_over_what_is_no_number(store: cairn.Store) -> None:
+    """NaN ranks worst in either direction, infinity is a number, of equals the newest wins."""
+    run = store.run()
+    values = [float("nan"), 2.0, 1.0, 1.0, float("nan"), 3.0]
+    for step, value in enumerate(values):
+        run.commit(state(step), step=step, metrics={"loss": value})
+    run.commit(state(9), step=9)
+    assert store.commit("best:loss:min").step == 3
+    assert store.commit("best:loss:max").step == 5
+    run.commit(state(10), step=10, metrics={"loss": float("-inf")})
+    assert store.commit("best:loss").step == 10
+
+
+def test_steps_are_numbers_not_texts(store: cairn.Store) -> None:
+    """Order and nearness are of numbers: 9 before 10, and a step has one spelling or several."""
+    run = store.run()
+    train(run, 2, 9, 10, 100)
+    assert steps(store.log()) == [100, 10, 9, 2]
+    assert store.commit("step:0010").step == 10
+    assert store.commit("best:loss").step == 100
+    with pytest.raises(cairn.NotFound, match="nearest are 2, 9, 10, 100"):
+        store.commit("step:8")
+
+
+def test_names_win_over_prefixes(store: cairn.Store) -> None:
+    """A run called like the beginning of an id is the run; a prefix that fits two commits is ambiguous."""
+    run = store.run()
+    (commit,) = train(run, 1)
+    store.create_run(commit.id[:8], "main")
+    named = store.run(commit.id[:8])
+    train(named, 2)
+    assert store.commit(commit.id[:8]).step == 2
+    assert store.commit(commit.id[:7]).step == 1
+    assert store.commit(commit.id[:9]).step == 1
+
+
+def test_an_ambiguous_prefix_lists_what_it_fits(store: cairn.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commits with the same beginning are both named, and nothing is guessed."""
+    numbers = iter(range(100))
+    monkeypatch.setattr("cairn.history.commit.id_of", lambda _: f"{'abcdef12':0<60}{next(numbers):04d}")
+    run = store.run()
+    train(run, 1)
+    store.run("other").commit(state(2), step=2)
+    with pytest.raises(cairn.NotFound, match=r"stands for several: .*main step 1.*other step 2"):
+        store.commit("abcdef12")
