@@ -32,6 +32,8 @@ from cairn.io.layout import Layout, writer_of_lease
 EXPIRY_SECONDS = 24 * 3600
 """How long a lease counts as alive where locks do not tell."""
 
+_ATTEMPTS = 8
+
 _gc_locks: set[tuple[int, int]] = set()
 _gc_locks_guard = threading.Lock()
 
@@ -106,6 +108,14 @@ def reading(disk: Disk, layout: Layout, purpose: str) -> Iterator[None]:
 
 def take(disk: Disk, layout: Layout, purpose: str) -> Lease:
     """Take a lease under a new write id."""
+    for _ in range(_ATTEMPTS):
+        # Between the making of the file and its lock, a gc takes it for what a dead process left, and removes it.
+        with contextlib.suppress(FileNotFoundError):
+            return _take(disk, layout, purpose)
+    return _take(disk, layout, purpose)
+
+
+def _take(disk: Disk, layout: Layout, purpose: str) -> Lease:
     disk.make_folder(layout.leases)
     disk.make_folder(layout.tmp)
     write_id = disk.new_id()
