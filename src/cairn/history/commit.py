@@ -76,7 +76,7 @@ def id_of(document: Mapping[str, Any]) -> str:
     return blob_id(canonical.encode(dict(document)))
 
 
-def read(document: object, *, run: str, what: str, packs: object = (), dropped: tuple[str, ...] = ()) -> Commit:
+def read(document: object, *, run: str, what: str, packs: object = (), dropped: object = ()) -> Commit:
     """Check a commit document and return the commit. Raises Damaged, naming `what`."""
     if not isinstance(document, dict) or tuple(document) != _MEMBERS:
         raise Damaged(f"{what}: expected a commit with {', '.join(_MEMBERS)}, found {document!r:.120}")
@@ -96,6 +96,8 @@ def read(document: object, *, run: str, what: str, packs: object = (), dropped: 
         and isinstance(document["provenance"], dict)
         and isinstance(packs, (list, tuple))
         and all(is_id(pack) for pack in packs)
+        and isinstance(dropped, (list, tuple))
+        and all(isinstance(part, str) for part in dropped)
     )
     if not good:
         raise Damaged(f"{what}: expected the members of a commit to have their types, found {document!r:.200}")
@@ -110,7 +112,7 @@ def read(document: object, *, run: str, what: str, packs: object = (), dropped: 
         message=document["message"],
         time=document["time"],
         provenance=document["provenance"],
-        dropped=dropped,
+        dropped=tuple(dropped),  # type: ignore[arg-type] # checked above
         manifest_size=manifest[1],
         packs=tuple(packs),  # type: ignore[arg-type] # checked above
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cairn.errors import Conflict, Damaged, NotFound
 from cairn.history import names
 from cairn.history.commit import Commit, read
-from cairn.history.run import Run
+from cairn.history.run import ALL, MAX_RENAMES, Run
 from cairn.io.disk import Disk
 from cairn.io.layout import Layout
 from cairn.io.leases import Lease
@@ -35,20 +36,33 @@ class Journal:
         self._disk, self._layout = disk, layout
         self._runs: dict[str, Run] = {}
         self._tags: dict[str, Log] = {}
+        self._guard = threading.RLock()
 
     # Runs.
 
     def run(self, name: str) -> Run:
         """Return a run as its entries are now, whether it exists or not."""
-        return self._run(name).refresh()
+        with self._guard:
+            return self._run(name).refresh()
 
     def runs(self) -> dict[str, Run]:
         """Return all runs that have entries, deleted ones included, by name."""
         return {name: self.run(name) for name in self._disk.names(self._layout.runs) if names.is_name(name)}
 
     def live_runs(self) -> dict[str, Run]:
-        """Return the runs that exist."""
-        return {name: run for name, run in self.runs().items() if run.exists}
+        """Return the runs that exist.
+
+        One that gets another name while the names are read is found under that: the new name is there before the
+        old one ends.
+        """
+        runs = self.runs()
+        for run in list(runs.values()):
+            for _ in range(MAX_RENAMES):
+                name = run.state.renamed_to
+                if run.exists or not names.is_name(name):
+                    break
+                run = runs[str(name)] = self.run(str(name))
+        return {name: runs[name] for name in sorted(runs) if runs[name].exists}
 
     def existing(self, name: str) -> Run:
         """Return a run that exists. Raises NotFound with the names there are, Damaged when it cannot be known."""
@@ -101,7 +115,14 @@ class Journal:
                     f"tag {name!r} is damaged: {wound.file}: expected {wound.expected}, found {wound.found}; restore "
                     f"that file from a copy of the store, or move it away and the tag stands where it stood before"
                 )
-        return tag_of(name, log.entries[-1]) if log and log.entries else None
+        tag = tag_of(name, log.entries[-1]) if log and log.entries else None
+        return self._as_kept(tag) if tag else None
+
+    def _as_kept(self, tag: Tag) -> Tag:
+        """A tag with its commit as its run says now; the tag keeps it even where the run dropped the whole."""
+        home = self.run(tag.commit.run).last_known(tag.commit.id) if names.is_name(tag.commit.run) else None
+        parts = tuple(part for part in (home or tag.commit).dropped if part != ALL)
+        return replace(tag, commit=replace(self.by_id(tag.commit.id) or tag.commit, dropped=parts))
 
     def tag_logs(self) -> dict[str, Log]:
         """Return the log of every tag, deleted ones included."""
@@ -113,11 +134,12 @@ class Journal:
 
     def tag_log(self, name: str) -> Log:
         """Return a tag's log as it is now."""
-        log = self._tags.get(name)
-        if log is None:
-            log = self._tags[name] = Log(self._disk, self._layout.tags / name)
-        log.refresh()
-        return log
+        with self._guard:
+            log = self._tags.get(name)
+            if log is None:
+                log = self._tags[name] = Log(self._disk, self._layout.tags / name)
+            log.refresh()
+            return log
 
     # Writing.
 
@@ -126,13 +148,16 @@ class Journal:
     ) -> dict[str, Any]:
         """Create the next entry of a log and return its document.
 
-        When another entry took the number, `still` is asked whether the operation still makes sense: it raises the
-        Conflict to report, or returns, and then the next number is tried.
+        `still` is asked whether the operation still makes sense right after the newest entry: it raises the Conflict
+        to report, or returns. When another entry takes the number, it is asked again, and the next number is tried.
         """
         tmp = self._layout.temporary(lease.write_id, "entry")
         for _ in range(_ATTEMPTS):
             log.refresh()
+            newest = log.last
             still()
+            if log.last != newest:
+                continue  # An entry that came while `still` looked may be one that it did not see.
             document = log.next_document(op, lease.write_id, dict(fields))
             lease.renew()
             try:

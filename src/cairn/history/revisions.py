@@ -116,7 +116,7 @@ def _named(journal: Journal, name: str) -> Commit:
         return tip_of(runs[name])
     tag = journal.tag(name)
     if tag is not None:
-        return journal.by_id(tag.commit.id) or tag.commit
+        return tag.commit
     if _PREFIX.fullmatch(name):
         return _by_prefix(journal, name)
     near = [other for other in (*sorted(runs), *sorted(journal.tags())) if other.lower().startswith(name.lower()[:3])]

@@ -7,11 +7,11 @@ descend from, is an attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cairn.errors import Damaged
+from cairn.errors import Conflict, Damaged
 from cairn.history.commit import Commit, read
 from cairn.ids import is_id
 from cairn.io.log import Entry, Log
@@ -62,21 +62,33 @@ class Run:
         self._deleted_at = 0
         self._others = others
         self._depth = depth
+        self._former: dict[str, Commit] = {}
         self._replayed: list[Entry] = []
+        self._is_replaying = False
         self._steps: dict[int, str] | None = None
         self._line_damage: Damaged | None = None
 
     def refresh(self) -> Run:
         """Take in the entries that are new on disk."""
+        # A run that was renamed and renamed back continues one that continues it: the inner look must not go ahead.
+        if not self._is_replaying:
+            self._is_replaying = True
+            try:
+                self._replay()
+            finally:
+                self._is_replaying = False
+        return self
+
+    def _replay(self) -> None:
         self.log.refresh()
         entries = self.log.entries
         if self._replayed and (len(entries) < len(self._replayed) or entries[0].seal != self._replayed[0].seal):
             self.state, self.moves, self.bad, self._replayed, self._steps = State(), [], [], [], None
             self._tip_seq = self._deleted_at = 0
+            self._former = {}
         for entry in entries[len(self._replayed) :]:
             self._replayed.append(entry)
             self._take(entry)
-        return self
 
     @property
     def exists(self) -> bool:
@@ -114,6 +126,18 @@ class Run:
         error = self.damage(after=self._tip_seq)
         if error is not None:
             raise error
+
+    def last_known(self, commit_id: str) -> Commit | None:
+        """Return a commit as the run has it, or as it last had it before it was deleted and begun anew."""
+        return self.state.commits.get(commit_id) or self._former.get(commit_id)
+
+    def check_has(self, commits: Iterable[Commit]) -> None:
+        """Raise Conflict when the run does not exist any more, or was begun anew without some of these commits."""
+        if not self.exists:
+            raise Conflict(f"run {self.name!r} was deleted or renamed meanwhile; nothing was recorded")
+        for commit in commits:
+            if commit.id not in self.state.commits:
+                raise Conflict(f"{commit} is no commit of run {self.name!r} any more: it was deleted and begun anew")
 
     def line(self, start: str | None = None) -> Iterator[Commit]:
         """Walk from a commit (the tip) to the oldest one of this run by first parents.
@@ -168,7 +192,7 @@ class Run:
     def _commit_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str, str]:
         commit = self._read_commit(entry, document)
         if not self.state.exists:
-            self.state = State(exists=True)
+            self._begin(State(exists=True))
         old = self.state.tip
         self.state.commits.setdefault(commit.id, commit)
         self._move_tip(commit.id)
@@ -181,9 +205,8 @@ class Run:
     def _create_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
         origin = document.get("continues")
         if origin is None:
-            commit = self._read_commit(entry, document)
-            self.state = State(exists=True, tip=commit.id, commits={commit.id: commit}, started_from=commit.id)
-            self._steps = None
+            commit = self._read_commit(entry, document, document.get("dropped", ()))
+            self._begin(State(exists=True, tip=commit.id, commits={commit.id: commit}, started_from=commit.id))
             return commit.id, f"starts from {commit.id[:12]}"
         name, seq = (origin.get("run"), origin.get("seq")) if isinstance(origin, dict) else (None, None)
         if not isinstance(name, str) or type(seq) is not int:
@@ -197,8 +220,12 @@ class Run:
             self.bad.append((entry, error))
         state.commits = {key: replace(commit, run=self.name) for key, commit in state.commits.items()}
         state.exists, state.renamed_to = True, None
-        self.state, self._steps = state, None
+        self._begin(state)
         return state.tip, f"continues {name}"
+
+    def _begin(self, state: State) -> None:
+        self._former |= self.state.commits
+        self.state, self._steps = state, None
 
     def _rewind_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str, str]:
         target = document.get("to")
@@ -261,8 +288,9 @@ class Run:
             f"`cairn run delete {self.name}`"
         )
 
-    def _read_commit(self, entry: Entry, document: dict[str, Any]) -> Commit:
-        return read(document.get("commit"), run=self.name, what=str(entry.file), packs=document.get("packs", ()))
+    def _read_commit(self, entry: Entry, document: dict[str, Any], dropped: object = ()) -> Commit:
+        packs = document.get("packs", ())
+        return read(document.get("commit"), run=self.name, what=str(entry.file), packs=packs, dropped=dropped)
 
     def _named(self, entry: Entry, document: dict[str, Any]) -> list[Commit]:
         ids = document.get("commits")

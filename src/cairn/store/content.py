@@ -11,6 +11,7 @@ from cairn.history.commit import Commit
 from cairn.ids import BlobRef
 from cairn.io.leases import reading
 from cairn.store.core import Core
+from cairn.store.reach import kept
 
 if TYPE_CHECKING:
     from cairn.store.listing import Item
@@ -20,7 +21,7 @@ def load(core: Core, commit: Commit, only: Collection[str] | None, *, copy: bool
     """Return a commit's state. Raises Dropped for content that is no longer kept, unless `only` leaves it out."""
     from cairn.state import decode
 
-    with reading(core.disk, core.layout, "load"):
+    with reading(core.disk, core.layout, "load"), kept(core, commit):
         source = prepare(core, commit)
         manifest = decode.read_manifest(commit.root, source)
         wanted = _check_only(commit, manifest.components, only)
@@ -33,7 +34,8 @@ def open_lazily(core: Core, commit: Commit) -> Mapping[str, Any]:
     from cairn.state.lazy import LazyState
 
     _check_kept(commit, ())
-    return LazyState(commit.root, prepare(core, commit))
+    with kept(core, commit):
+        return LazyState(commit.root, prepare(core, commit))
 
 
 def prepare(core: Core, commit: Commit) -> Core:

@@ -24,7 +24,7 @@ from cairn.objects.intake import Intake
 from cairn.objects.presence import secure
 from cairn.store.core import Core
 from cairn.store.indexing import catch_up
-from cairn.store.reach import blobs_of
+from cairn.store.reach import blobs_of, kept
 
 if TYPE_CHECKING:
     from cairn.state.encode import Sketch
@@ -129,34 +129,12 @@ def create_run(core: Core, name: str, target: Commit) -> None:
     """Make a run that starts from a commit. Raises Conflict when the run exists."""
     names.check("run", name)
     run = core.journal.run(name)
-    _check_absent(core, run)
+    check_absent(core, run)
     with explained("creating a run", core.layout.root), leased(core.disk, core.layout, "run create") as lease:
         packs = secure_commit(core, target)
-        fields = {"commit": _document(target), "packs": packs}
-        core.journal.append(run.log, lease, "create", fields, lambda: _check_absent(core, run.refresh()))
+        fields = {"commit": _document(target), "packs": packs, **_without(target)}
+        core.journal.append(run.log, lease, "create", fields, lambda: check_absent(core, run.refresh()))
         run.refresh()
-
-
-def rename_run(core: Core, old: str, new: str) -> None:
-    """Give a run another name.
-
-    The new name continues the old run's entries where they stand; then the old name ends. A rename that was cut
-    short between the two leaves both names with the same history, and the same command ends it.
-    """
-    names.check("run", new)
-    source, target = core.journal.existing(old), core.journal.run(new)
-    end = source.log.entries[-1]
-    origin = {"run": old, "seq": end.seq, "entry": end.seal}
-    done = target.exists and any(entry.document.get("continues") == origin for entry in target.log.entries)
-    with explained("renaming a run", core.layout.root), leased(core.disk, core.layout, "run rename") as lease:
-        if not done:
-            _check_absent(core, target, but=old)
-            fields = {"continues": origin}
-            core.journal.append(target.log, lease, "create", fields, lambda: _check_absent(core, target, but=old))
-        tip = source.state.tip
-        core.journal.append(source.log, lease, "delete", {"renamed_to": new}, lambda: _check_tip(source.refresh(), tip))
-        source.refresh()
-        target.refresh()
 
 
 def delete_run(core: Core, name: str) -> None:
@@ -170,22 +148,29 @@ def delete_run(core: Core, name: str) -> None:
 
 def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
     """Keep again what was dropped; nothing to do for the rest. Raises Damaged when its bytes are gone."""
-    targets = [target for target in targets if target.dropped]
+    run.check_has(targets)
+    targets = [run.state.commits[target.id] for target in targets if run.state.commits[target.id].dropped]
     if not targets:
         return
     with explained("undropping", core.layout.root), leased(core.disk, core.layout, "undrop") as lease:
         for target in targets:
             secure_commit(core, target, skip=())
-        core.journal.append(run.log, lease, "undrop", {"commits": [target.id for target in targets], "only": None})
+        fields = {"commits": [target.id for target in targets], "only": None}
+        core.journal.append(run.log, lease, "undrop", fields, lambda: run.refresh().check_has(targets))
         run.refresh()
 
 
 def secure_commit(core: Core, target: Commit, skip: tuple[str, ...] | None = None) -> list[str]:
     """Make sure that every pack a commit needs is in place; return their ids. Raises Damaged or Dropped."""
-    if skip is None:
-        if target.is_dropped:
-            raise Dropped(f"{target} was dropped: its content is no longer kept; `cairn undrop` takes that back")
-        skip = target.dropped
+    if skip is not None:
+        return _secure(core, target, skip)
+    if target.is_dropped:
+        raise Dropped(f"{target} was dropped: its content is no longer kept; `cairn undrop` takes that back")
+    with kept(core, target):
+        return _secure(core, target, target.dropped)
+
+
+def _secure(core: Core, target: Commit, skip: tuple[str, ...]) -> list[str]:
     lost: set[str] = set()
     core.blobs.prefer(target.packs)
     for _ in range(_ATTEMPTS):
@@ -239,8 +224,13 @@ def _check_step(run: Run, manifest: BlobRef, step: int | None, base: Base) -> No
     moved = (run.state.tip if run.exists else None) != base.tip
     # After a resume the commits beyond the resumed one are about to become an attempt: they are in nobody's way.
     if there is not None and (moved or base.parent == base.tip or _is_before(run, there, base)):
-        if there.manifest == manifest.id:
+        if there.manifest == manifest.id and not there.dropped:
             raise _Exists(there)
+        if there.manifest == manifest.id:
+            raise Conflict(
+                f"run {run.name!r} has this state at step {step} already, and it was dropped: {there}; `cairn undrop` "
+                f"keeps it again while its bytes are there; else commit another step, or go back first with `resume`"
+            )
         raise Conflict(
             f"run {run.name!r} has step {step} already, with another content: {there}; commit another step, or go back "
             f"first with `run.resume(step=…)` or `cairn rewind`"
@@ -269,11 +259,17 @@ def _check_new_run(core: Core, run: Run) -> None:
         names.check_free("run", run.name, core.journal.live_runs(), "tag", core.journal.tags())
 
 
-def _check_absent(core: Core, run: Run, but: str | None = None) -> None:
+def check_absent(core: Core, run: Run, but: str | None = None) -> None:
+    """Raise Conflict when a run exists or its name is too close to another; `but` is the run that gets the name."""
     if run.refresh().exists:
         raise Conflict(f"run {run.name!r} exists; choose another name, or delete it first")
     same = [name for name in core.journal.live_runs() if name != but]
     names.check_free("run", run.name, same, "tag", core.journal.tags())
+
+
+def _without(target: Commit) -> dict[str, Any]:
+    """What the first entry of a run says of components that were dropped and may be gone."""
+    return {"dropped": list(target.dropped)} if target.dropped else {}
 
 
 def _document(target: Commit) -> dict[str, Any]:

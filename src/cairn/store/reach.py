@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cairn.errors import Damaged
+from cairn.errors import Damaged, Dropped
 from cairn.history.commit import Commit
 from cairn.ids import BlobRef
 from cairn.state.walk import Seen, walk
@@ -54,8 +55,19 @@ def roots(core: Core) -> Iterator[Root]:
         if start is not None and start.is_dropped:
             yield Root(start, (), f"run {name} started from it")
     for name, tag in core.journal.tags().items():
-        known = core.journal.by_id(tag.commit.id) or tag.commit
-        yield Root(tag.commit, () if known.is_dropped else known.dropped, f"tag {name}")
+        yield Root(tag.commit, tag.commit.dropped, f"tag {name}")
+
+
+@contextmanager
+def kept(core: Core, commit: Commit) -> Iterator[None]:
+    """Raise Dropped instead of Damaged when nothing keeps the commit any more: what is missing is then no damage."""
+    try:
+        yield
+    except Damaged as error:
+        parts = set(commit.dropped)
+        if any(root.commit.id == commit.id and parts.issuperset(root.skip) for root in roots(core)):
+            raise
+        raise Dropped(f"{commit} was dropped: its content is no longer kept, and some of it is gone") from error
 
 
 def check_history(core: Core) -> None:

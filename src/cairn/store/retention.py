@@ -83,7 +83,7 @@ def drop(core: Core, commits: Iterable[Commit], *, only: Iterable[str] | None, r
         new = [commit for commit in group if _is_news(run, commit, parts)]
         if new:
             _append(core, run, new, parts, reason)
-            done += [run.state.commits[commit.id] for commit in new]
+            done += [run.state.commits.get(commit.id, commit) for commit in new]
     return done
 
 
@@ -96,7 +96,7 @@ def _check_parts(core: Core, commit: Commit, parts: list[str]) -> None:
 
 def _append(core: Core, run: Run, commits: list[Commit], parts: list[str] | None, reason: str | None) -> None:
     def still() -> None:
-        run.refresh()
+        run.refresh().check_has(commits)
         if parts is None:
             _check_free(core.journal, commits)
 

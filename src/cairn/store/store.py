@@ -13,7 +13,7 @@ from cairn.history.journal import Tag
 from cairn.io.disk import Disk, explained
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
-from cairn.store import config, content, gc, indexing, publish, reach, retention, usage, verify
+from cairn.store import config, content, gc, indexing, publish, reach, renaming, retention, usage, verify
 from cairn.store.core import Core, assemble
 from cairn.store.gc import GcPlan
 from cairn.store.handle import RunHandle
@@ -77,7 +77,7 @@ class Store:
 
     def rename_run(self, old: str, new: str) -> None:
         """Give a run another name; the old one becomes free."""
-        publish.rename_run(self._core, old, new)
+        renaming.rename_run(self._core, old, new)
 
     def delete_run(self, name: str) -> None:
         """End a run. Its content goes with the next gc, except what a tag or another run needs."""

@@ -1,0 +1,55 @@
+"""Giving a run another name: two entries in two logs, which cannot be created at once.
+
+The new name continues the old run's entries where they stand; then the old name ends. A rename that was cut short
+between the two leaves both names with the same history, and the same command ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from cairn.errors import Conflict
+from cairn.history import names
+from cairn.history.run import Run
+from cairn.io.disk import explained
+from cairn.io.leases import leased
+from cairn.io.log import Entry
+from cairn.store.core import Core
+from cairn.store.publish import check_absent
+
+
+def rename_run(core: Core, old: str, new: str) -> None:
+    """Give a run another name. Raises Conflict when the name is taken or the run is in use meanwhile."""
+    names.check("run", new)
+    source, target = core.journal.existing(old), core.journal.run(new)
+    end = source.log.entries[-1]
+    origin = {"run": old, "seq": end.seq, "entry": end.seal}
+    with explained("renaming a run", core.layout.root), leased(core.disk, core.layout, "run rename") as lease:
+        if _continues(target) != origin:
+            check_absent(core, target, but=old)
+            fields = {"continues": origin}
+            core.journal.append(target.log, lease, "create", fields, lambda: check_absent(core, target, but=old))
+        begun = target.refresh().log.entries[-1]
+        try:
+            core.journal.append(source.log, lease, "delete", {"renamed_to": new}, lambda: _check_end(source, end))
+        except Conflict:
+            # The new name lacks what came meanwhile. It ends again, unless somebody uses it already.
+            with contextlib.suppress(Conflict):
+                core.journal.append(target.log, lease, "delete", {}, lambda: _check_end(target, begun))
+            raise
+        source.refresh()
+        target.refresh()
+
+
+def _continues(run: Run) -> object:
+    """The entry of another run that a run which exists began by continuing."""
+    origin = None
+    for entry in run.log.entries:
+        if entry.document.get("op") in ("create", "delete"):
+            origin = entry.document.get("continues")
+    return origin if run.exists else None
+
+
+def _check_end(run: Run, newest: Entry) -> None:
+    if run.refresh().log.entries[-1].seal != newest.seal:
+        raise Conflict(f"the run moved: {run.name!r} was changed while it was being renamed; try again")
