@@ -5,7 +5,7 @@ tensors inside. Both recognise a file by its content, believe nothing that it sa
 nothing. A file that is not exactly as its format says has no slices, and the cut says why. Neither the cut nor the
 names are needed to bring a file back: a mistake here can cost sharing, never a byte.
 
-Memory stays below about five times the file's header plus 400 bytes a tensor, of at most a million, whatever the
+Memory stays below about five times the file's header plus 400 bytes a tensor, of at most 200 000, whatever the
 file says; headers and central directories over 100 000 000 bytes are not read.
 """
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 ReadAt = Callable[[int, int], bytes]
 """Offset and size to exactly that many bytes, or fewer at the end of the file."""
 
 MAX_HEADER = 100_000_000
 """Longest header or directory that is read; safetensors' own limit."""
-MAX_TENSORS = 1_000_000
+MAX_TENSORS = 200_000
 MAX_DIMENSIONS = 64
 MEMBER_BYTES = 64 * 1024
 """A zip member that is no tensor is a slice of its own when it is larger than this."""
@@ -86,7 +87,7 @@ def tiled(ranges: Iterable[Slice], start: int, stop: int, what: str) -> tuple[Sl
     """Sort ranges that must fill `start` to `stop` without hole or overlap; drop the empty ones. Raises Refused."""
     at = start
     kept = []
-    for piece in sorted(ranges, key=lambda piece: (piece.start, piece.stop)):
+    for piece in sorted(ranges, key=attrgetter("start", "stop")):
         if piece.start != at:
             raise Refused(f"expected {what} to continue at byte {at}, found one at {piece.start} to {piece.stop}")
         at = piece.stop

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cairn.files.formats.model import (
     MAX_DIMENSIONS,
@@ -54,8 +54,7 @@ _TEXT = _compile(_STRING)
 _ENTRY = _compile(rf'\{{{_S}(?:(?:{_FIELD}){_S}(?:,{_S}(?=")|(?=\}}))){{3}}\}}')
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -64,9 +63,9 @@ class _Entry:
 
 
 def looks_like(head: bytes, size: int) -> bool:
-    """Whether a file starts like a safetensors header; text never does, because a length holds a zero byte."""
+    """Whether a file starts like a safetensors header. A length, even a lying one, has a byte that no text has."""
     length = int.from_bytes(head[:8], "little")
-    if len(head) < 8 or 0 not in head[:8]:
+    if len(head) < 8 or not {0x00, 0xFF} & set(head[:8]):
         return False
     if head[8:9] == b"{":
         return True
@@ -79,7 +78,7 @@ def cut(source: Source) -> tuple[Slice, ...]:
     """Find the tensors' bytes. Raises Refused when the file is not exactly as the format says."""
     header = _header(source)
     start = 8 + len(header)
-    pieces = (Slice(start + e.begin, start + e.end, max(_BITS.get(e.dtype, 8) // 8, 1)) for e in _entries(header))
+    pieces = [Slice(start + e.begin, start + e.end, max(_BITS.get(e.dtype, 8) // 8, 1)) for e in _entries(header)]
     return tiled(pieces, start, source.size, "tensors")
 
 
@@ -158,7 +157,9 @@ def _unique(raw: bytes, names: set[str]) -> str:
 def _text(raw: bytes) -> str:
     """Decode what stands between quotes; an escaped half of a surrogate pair is no text."""
     try:
-        text: str = json.loads(b'"' + raw + b'"') if b"\\" in raw else raw.decode("utf-8")
+        if b"\\" not in raw:
+            return raw.decode("utf-8")
+        text: str = json.loads(b'"' + raw + b'"')
         text.encode("utf-8")
     except UnicodeError:
         raise Refused(f"expected text in UTF-8, found {raw[:40]!r}") from None

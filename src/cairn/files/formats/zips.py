@@ -11,9 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cairn.files.formats.model import MAX_HEADER, Refused, Source
+from cairn.files.formats.model import MAX_HEADER, MAX_TENSORS, Refused, Source
 
-MAX_MEMBERS = 200_000
 STORED = 0
 
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
@@ -129,9 +128,9 @@ def _large_directory(source: Source, at: int, locator: bytes, small: tuple[int, 
 
 
 def _checked(directory: _Directory, end: int) -> _Directory:
-    if directory.count > MAX_MEMBERS or directory.size > MAX_HEADER:
+    if directory.count > MAX_TENSORS or directory.size > MAX_HEADER:
         raise Refused(
-            f"expected at most {MAX_MEMBERS} members and {MAX_HEADER} bytes of directory, "
+            f"expected at most {MAX_TENSORS} members and {MAX_HEADER} bytes of directory, "
             f"found {directory.count} and {directory.size}"
         )
     if directory.start + directory.size != end:
