@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import Dropped, NotFound
+from cairn.errors import Dropped, NotFound, UsageError
 from cairn.history.commit import Commit
 from cairn.ids import BlobRef
 from cairn.io.leases import reading
@@ -73,6 +73,8 @@ def cat(core: Core, commit: Commit, path: str) -> Any:
 def _check_only(commit: Commit, components: Mapping[str, BlobRef], only: Collection[str] | None) -> list[str]:
     if only is None:
         return list(components)
+    if isinstance(only, str):
+        raise UsageError(f"only: expected a set of component names, found the str {only!r}; write {{{only!r}}}")
     for name in only:
         if name not in components:
             raise NotFound(f"{commit} has no component {name!r}: expected one of {', '.join(components)}")
