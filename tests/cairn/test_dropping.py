@@ -137,3 +137,23 @@ def folders_tree(store: cairn.Store, component: str) -> int:
 
     components = read_manifest(store.commit("latest").root, store._core.tree).components
     return components[component].size
+
+
+def test_a_dropped_component_is_not_taken_for_damage(store: cairn.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once gc took a dropped component, every way to it says that it was dropped."""
+    monkeypatch.setattr("cairn.objects.intake.OWN_PACK_BYTES", 1)
+    train(store.run(), 1, 2)
+    store.drop(["step:1"], only={"optimizer"})
+    assert len(store.gc().deleted) == 1
+    lazy = store.open("step:1")
+    assert lazy["model"][0] == 1
+    for read in (
+        lambda: lazy["optimizer"],
+        lambda: store.load("step:1", only={"optimizer"}),
+        lambda: store.cat("step:1", "optimizer/0"),
+        lambda: store.ls("step:1", "optimizer"),
+    ):
+        with pytest.raises(cairn.NotFound, match=r"dropped|no component"):
+            read()
+    assert "optimizer" not in lazy
+    assert store.verify().ok

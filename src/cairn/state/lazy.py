@@ -6,10 +6,11 @@ memory has one array as long as somebody holds it, however often and by whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
+from cairn.errors import Dropped
 from cairn.ids import BlobRef
 from cairn.state import manifest as manifests
 from cairn.state.arrays import Array
@@ -26,29 +27,33 @@ __all__ = ["LazyMapping", "LazyState"]
 class LazyState(Mapping[str, object]):
     """The components of a commit by name; only the manifest is read at first."""
 
-    def __init__(self, manifest_ref: BlobRef, source: Source) -> None:
-        """Open a commit. Raises Damaged for its manifest."""
+    def __init__(self, manifest_ref: BlobRef, source: Source, dropped: Collection[str] = ()) -> None:
+        """Open a commit, without the components that were dropped. Raises Damaged for its manifest."""
         self._ref = manifest_ref
         self._source = source
         self._pool = Pool(manifest_ref, source)
+        self._dropped = dropped
+        self._names = [name for name in self._pool.manifest.components if name not in dropped]
 
     def __getitem__(self, name: str) -> object:
         if name not in self._pool.manifest.components:
             raise KeyError(name)
+        if name in self._dropped:
+            raise Dropped(f"component {name!r} was dropped: it is no longer kept")
         return self._pool.touch(*self._pool.root(name))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._pool.manifest.components
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._pool.manifest.components)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._pool.manifest.components)
+        return len(self._names)
 
     def load(self, *, copy: bool = False) -> dict[str, object]:
         """Read everything, as `cairn.state.decode.load` does. Raises Damaged."""
-        return load(self._ref, self._source, None, copy)
+        return load(self._ref, self._source, self._names, copy)
 
 
 class LazyMapping(Mapping[object, object]):

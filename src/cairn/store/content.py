@@ -35,7 +35,7 @@ def open_lazily(core: Core, commit: Commit) -> Mapping[str, Any]:
 
     _check_kept(commit, ())
     with kept(core, commit):
-        return LazyState(commit.root, prepare(core, commit))
+        return LazyState(commit.root, prepare(core, commit), commit.dropped)
 
 
 def prepare(core: Core, commit: Commit) -> Core:
