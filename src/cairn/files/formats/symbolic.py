@@ -96,13 +96,13 @@ class _Machine:
     def uint(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
 
-    def line(self) -> str:
+    def line(self, encoding: str = "utf-8") -> str:
         end = self._data.find(b"\n", self._at, self._at + _MAX_LINE)
         if end < 0:
             raise Refused(f"expected a line at byte {self._at} of a pickle, found none")
         text = self._data[self._at : end]
         self._at = end + 1
-        return text.decode("utf-8", "replace")
+        return text.decode(encoding)
 
     def text(self, width: int) -> str:
         return self.take(self.uint(width)).decode("utf-8", "surrogatepass")
@@ -192,6 +192,12 @@ def _integer_line(text: str) -> int | bool:
     return {"00": False, "01": True}[text] if text in ("00", "01") else int(text.removesuffix("L"))
 
 
+def _quoted_line(text: str) -> str:
+    if len(text) < 2 or text[0] != text[-1] or "\\" in text:
+        raise Refused(f"expected text in quotes without escapes, found {text:.40}")
+    return text[1:-1]
+
+
 def _list(machine: _Machine) -> None:
     machine.push(machine.to_mark())
 
@@ -224,10 +230,10 @@ _PUSHES: dict[bytes, Callable[[_Machine], Any]] = {
     b"\x8b": lambda m: _signed(m, m.uint(4)),
     b"F": lambda m: float(m.line()),
     b"G": lambda m: struct.unpack(">d", m.take(8))[0],
-    b"S": lambda m: m.line()[1:-1],
+    b"S": lambda m: _quoted_line(m.line()),
     b"T": lambda m: m.take(m.uint(4)).decode("latin-1"),
     b"U": lambda m: m.take(m.uint(1)).decode("latin-1"),
-    b"V": lambda m: m.line(),
+    b"V": lambda m: m.line("raw-unicode-escape"),
     b"X": lambda m: m.text(4),
     b"\x8c": lambda m: m.text(1),
     b"\x8d": lambda m: m.text(8),
