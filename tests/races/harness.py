@@ -129,7 +129,7 @@ class Outcome:
     result: object = None
     error: CairnError | None = None
     died: bool = False
-    points: list[Point] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list, repr=False)
 
     @property
     def succeeded(self) -> bool:

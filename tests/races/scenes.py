@@ -169,6 +169,23 @@ def build_with_trash(root: Path) -> None:
     _settle(root)
 
 
+def build_with_needed_trash(root: Path) -> None:
+    """As `build`, and a pack that the newest commit of main needs lies in the trash, until the next gc.
+
+    The commit had looked the pack up before gc moved it, and was published when gc had given up waiting.
+    """
+    build(root)
+
+    def collect(number: int) -> None:
+        if disk.points[number].name == "link":
+            assert perform(root, gc()).succeeded
+
+    disk = StagedDisk(collect)
+    assert perform(root, commit(DEAD, 10), disk).succeeded
+    assert len(list((root / "trash").iterdir())) == 1
+    _settle(root)
+
+
 def grown(*operations: Operation) -> Builder:
     """A store as `build` makes it, and then some operations."""
 

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from cairn.errors import Damaged
 from cairn.ids import BlobRef
@@ -18,6 +19,8 @@ from cairn.io.layout import Layout, Trashed, pack_id_of, trashed_of
 from cairn.objects.index import Index
 from cairn.objects.pack import Header
 from cairn.objects.reader import PackReader, read_header
+
+_LOOKS = 8
 
 
 class Blobs:
@@ -28,6 +31,7 @@ class Blobs:
         self.mapped = mapped
         """Whether packs are mapped; on a network file system they are read."""
         self._readers: dict[str, PackReader] = {}
+        self._gone: WeakValueDictionary[str, PackReader] = WeakValueDictionary()
         self._where: dict[str, str] = {}
         self._guard = threading.RLock()
 
@@ -47,6 +51,10 @@ class Blobs:
                     with contextlib.suppress(Damaged, FileNotFoundError):
                         return other.read(ref)
                 raise
+        for gone in list(self._gone.values()):
+            if ref.id in gone.header.places:
+                with contextlib.suppress(FileNotFoundError):
+                    return gone.read(ref)
         raise Damaged(
             f"blob {ref.id}: expected {ref.size} bytes in some pack, found it in none{self._unreadable()}; "
             f"run `cairn verify` to see which steps it hits"
@@ -82,11 +90,28 @@ class Blobs:
             for pack_id in pack_ids:
                 self._open(pack_id)
 
+    def hold(self, pack_ids: Iterable[str]) -> list[PackReader]:
+        """Map packs, in the trash too; while they are held, `read` has their blobs, whatever becomes of their names."""
+        held = []
+        with self._guard:
+            for pack_id in pack_ids:
+                for _ in range(_LOOKS):
+                    try:
+                        reader = self._open(pack_id, trash=True)
+                        if reader is not None:
+                            reader.bytes_at(0, 0)
+                            held.append(reader)
+                        break
+                    except FileNotFoundError:
+                        self.forget(pack_id)
+        return held
+
     def forget(self, pack_id: str) -> None:
-        """Close a pack that is no longer in the store. Views of it stay readable."""
+        """Close a pack that is no longer in the store, unless it is held. Views of it stay readable."""
         with self._guard:
             reader = self._readers.pop(pack_id, None)
             if reader is not None:
+                self._gone[pack_id] = reader
                 for blob in reader.header.places:
                     if self._where.get(blob) == pack_id:
                         del self._where[blob]
@@ -135,14 +160,24 @@ class Blobs:
         return None
 
     def _look_everywhere(self, blob: str) -> PackReader | None:
-        """Open packs that the index did not name, then those in the trash, until one has the blob."""
-        for pack_id in list_packs(self._disk, self._layout):
-            if self._has(pack_id, blob):
-                return self._readers[pack_id]
-        for item in list_trash(self._disk, self._layout):
-            reader = self._open(item.pack_id, trash=True)
-            if reader is not None and blob in reader.header.places:
-                return reader
+        """Open packs that the index did not name, then those in the trash, until one has the blob.
+
+        A pack that goes to the trash or back meanwhile is in neither list, so both must come out the same twice.
+        """
+        before: object = None
+        for _ in range(_LOOKS):
+            packs = list_packs(self._disk, self._layout)
+            for pack_id in packs:
+                if self._has(pack_id, blob):
+                    return self._readers[pack_id]
+            trash = list_trash(self._disk, self._layout)
+            for item in trash:
+                reader = self._open(item.pack_id, trash=True)
+                if reader is not None and blob in reader.header.places:
+                    return reader
+            if before == (packs, trash):
+                break
+            before = (packs, trash)
         return None
 
     def _others(self, blob: str, but: str) -> Iterator[PackReader]:

@@ -34,8 +34,16 @@ def open_lazily(core: Core, commit: Commit) -> Mapping[str, Any]:
     from cairn.state.lazy import LazyState
 
     _check_kept(commit, ())
-    with kept(core, commit):
-        return LazyState(commit.root, prepare(core, commit), commit.dropped)
+    with reading(core.disk, core.layout, "open"), kept(core, commit):
+        return LazyState(commit.root, _Held(core, commit), commit.dropped)
+
+
+class _Held:
+    """Reads a commit whose packs stay readable for as long as this lives, whatever becomes of their names."""
+
+    def __init__(self, core: Core, commit: Commit) -> None:
+        self.tree, self.data = core.tree, core.data
+        self._packs = core.blobs.hold(commit.packs)
 
 
 def prepare(core: Core, commit: Commit) -> Core:

@@ -26,6 +26,7 @@ from cairn.store.reach import Root, roots
 _RESTORE = "restore the file from a copy of the store"
 _GIVE_UP = f"{_RESTORE}, or give the steps up with `cairn drop`"
 _MOST_STEPS = 1000
+_LOOKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +116,11 @@ def verify(core: Core, commits: Iterable[Commit] | None) -> Report:
         return check.report()
     _check_config(check)
     _check_logs(check)
-    for pack_id in list_packs(core.disk, core.layout):
-        _check_pack(check, core.layout.pack(pack_id), pack_id)
-    for item in list_trash(core.disk, core.layout):
-        _check_trashed(check, item)
+    # Before the packs, which are in place before the entry that needs them.
+    kept = list(roots(core))
+    _check_packs(check)
     _check_strangers(check)
-    _check_reach(check, list(roots(core)))
+    _check_reach(check, kept)
     return check.report()
 
 
@@ -165,21 +165,40 @@ def _check_log(check: _Check, whose: str, log: Log) -> None:
         check.warn(stranger)
 
 
-def _check_pack(check: _Check, path: Path, pack_id: str) -> None:
-    check.packs += 1
+def _check_packs(check: _Check) -> None:
+    """Read every pack, in the trash too.
+
+    One that goes to the trash or back meanwhile may be missed in both, so the search ends when nothing new turns up.
+    """
+    disk, layout = check.core.disk, check.core.layout
+    seen: set[str] = set()
+    for _ in range(_LOOKS):
+        packs = [pack_id for pack_id in list_packs(disk, layout) if pack_id not in seen]
+        seen.update(pack_id for pack_id in packs if _check_pack(check, layout.pack(pack_id), pack_id))
+        trash = [item for item in list_trash(disk, layout) if item.pack_id not in seen]
+        seen.update(item.pack_id for item in trash if _check_trashed(check, item))
+        if not packs and not trash:
+            return
+
+
+def _check_pack(check: _Check, path: Path, pack_id: str) -> bool:
+    """Read a pack; False when it is not there any more."""
     try:
         reader = PackReader(check.core.disk, path, pack_id, mapped=check.core.blobs.mapped)
+        _check_blobs(check, reader, path)
     except FileNotFoundError:
-        return  # gc took it away meanwhile; whether it was needed is judged by what needs it.
+        return False
     except Damaged as error:
         check.error("pack", f"pack {pack_id}", path, "a header that hashes to the pack's name", str(error))
-        return
+    check.packs += 1
+    return True
+
+
+def _check_blobs(check: _Check, reader: PackReader, path: Path) -> None:
     check.bytes += reader.header.size
     for blob, place in reader.header.places.items():
         try:
             found = blob_id(reader.bytes_at(place.offset, place.size))
-        except FileNotFoundError:
-            return
         except Damaged as error:
             check.bad.setdefault(blob, []).append((check.name(path), str(error)))
             continue
@@ -189,11 +208,12 @@ def _check_pack(check: _Check, path: Path, pack_id: str) -> None:
             check.bad.setdefault(blob, []).append((check.name(path), f"bytes that hash to {found}"))
 
 
-def _check_trashed(check: _Check, item: Trashed) -> None:
+def _check_trashed(check: _Check, item: Trashed) -> bool:
     """A pack on its way out still counts for what needs it; its own damage matters only then."""
     before = len(check.findings)
-    _check_pack(check, check.core.layout.trashed(item), item.pack_id)
+    is_there = _check_pack(check, check.core.layout.trashed(item), item.pack_id)
     del check.findings[before:]
+    return is_there
 
 
 def _check_strangers(check: _Check) -> None:
