@@ -1,12 +1,13 @@
 """The golden store: a small store of fixed bytes that every version must read and, as long as the format stays, write.
 
-`python tests/cairn/golden.py` writes it to `store/golden`. It holds every kind of entry and every kind of value that
-is not split into parts.
+`python tests/cairn/golden.py` writes it to `store/golden`, and its bytes into `store/FORMAT.md`. It holds every kind of
+entry, and every kind of value that is not split into parts.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ import cairn
 from cairn.io.disk import Disk
 
 GOLDEN = Path(__file__).parents[2] / "store" / "golden"
+PAGE = GOLDEN.with_name("FORMAT.md")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PROVENANCE = {
     "versions": {"cairn": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
@@ -147,11 +149,16 @@ def fold(log: Path, last: int) -> None:
 
 
 def main() -> None:
-    """Write the golden store anew."""
+    """Write the golden store and the example in the format's page anew."""
+    # Run as a script, so the packages of the tests are not on the path yet.
+    sys.path.insert(0, str(GOLDEN.parents[1]))
+    from tests.cairn import examples
+
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder) / "golden")
         shutil.rmtree(GOLDEN, ignore_errors=True)
         shutil.copytree(Path(folder) / "golden", GOLDEN)
+    PAGE.write_text(examples.render(PAGE.read_text(), GOLDEN))
 
 
 if __name__ == "__main__":
