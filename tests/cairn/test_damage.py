@@ -101,7 +101,7 @@ def test_bytes_after_the_end_of_a_file_are_found(copy: Path, extra: bytes) -> No
 
 def test_a_missing_pack_is_found_with_what_it_held(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each blob that is needed and in no pack is named, with the steps and paths it hits."""
-    monkeypatch.setattr("cairn.objects.intake.OWN_PACK_BYTES", 1)
+    monkeypatch.setattr("cairn.objects.gather.OWN_PACK_BYTES", 1)
     with cairn.open(copy) as store:
         store.run().commit({"model": {"w": B + 1}, "frozen": C}, step=3)
     blob = blob_of(copy, "step:3", "model/w")

@@ -19,7 +19,7 @@ from tests.cairn import folders, golden
 from tests.cairn.describe import describe
 
 import cairn
-from cairn.objects import intake, writer
+from cairn.objects import gather, intake, writer
 
 MIB = 1 << 20
 READER = Path(__file__).with_name("plain_reader.py")
@@ -247,7 +247,7 @@ def test_packs_stay_below_their_caps(store: cairn.Store, monkeypatch: pytest.Mon
     for module in (writer, intake):
         monkeypatch.setattr(module, "MAX_BLOBS", 20)
         monkeypatch.setattr(module, "MAX_BYTES", 100_000)
-    monkeypatch.setattr(intake, "OWN_PACK_BYTES", 50_000)
+    monkeypatch.setattr(gather, "OWN_PACK_BYTES", 50_000)
     rng = np.random.default_rng(1)
     state = {
         "own": [rng.integers(0, 255, 9_000, "u1") for _ in range(30)],

@@ -1,15 +1,16 @@
-"""What a commit hands to the store: each value is hashed, and only what no pack has yet is written.
+"""What a commit hands to the store: everything is hashed, and only what no pack has yet is written.
 
 New blobs are copied before they are hashed for good and written from the copy, so an id is always of the bytes on
-disk, whatever another thread does to the array. They are held until 16 MiB of one component are known to be new:
-then that component streams into packs of its own, which a later drop can remove whole. Everything smaller, and all
-trees, share one pack, so a commit costs a few files whatever the number of tensors.
+disk, whatever another thread does to the array. Everything small, and all trees, share one pack, so a commit costs a
+few files whatever the number of tensors; a component with much that is new gets packs of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from cairn.errors import CairnError, Damaged
@@ -18,13 +19,11 @@ from cairn.io.disk import Disk
 from cairn.io.layout import Layout
 from cairn.objects.blobs import Blobs
 from cairn.objects.cutting import cut
+from cairn.objects.gather import Gather
 from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, head_bound
 from cairn.objects.presence import secure
 from cairn.objects.reader import read_header
 from cairn.objects.writer import NewBlob, PackWriter, private, write_pack
-
-OWN_PACK_BYTES = 16 << 20
-"""From this many new bytes on a component gets packs of its own."""
 
 _ATTEMPTS = 8
 
@@ -52,25 +51,28 @@ class Value(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a blob's bytes can be had again."""
+    """Where a blob's bytes can be had again, should its pack be lost before the commit is published."""
 
-    value: Value | None
-    start: int
-    stop: int
-    tree: bytes = b""
+    words: str
+    fetch: Callable[[], memoryview]
+    itemsize: int
+    is_tree: bool = False
 
     def again(self, ref: BlobRef) -> NewBlob:
-        blob = private(self.value.data()[self.start : self.stop] if self.value else memoryview(self.tree))
+        blob = private(self.fetch())
         if blob.ref != ref:
             raise CairnError(
-                f"{self.value.path if self.value else 'a tree'} changed while it was being committed: expected bytes "
-                f"that hash to {ref.id}, found {blob.ref.id}; nothing was published, commit again"
+                f"{self.words} changed while it was being committed: expected bytes that hash to {ref.id}, found "
+                f"{blob.ref.id}; nothing was published, commit again"
             )
         return blob
 
 
 class Intake:
-    """Takes in one commit's values and trees and puts what is new into packs."""
+    """Takes in one commit's values and trees and puts what is new into packs.
+
+    Several threads may `put` blobs of one component at the same time; each hashes its own.
+    """
 
     def __init__(self, disk: Disk, layout: Layout, blobs: Blobs, write_id: str) -> None:
         self._disk, self._layout, self._blobs, self._write_id = disk, layout, blobs, write_id
@@ -81,27 +83,47 @@ class Intake:
         self._trees: list[NewBlob] = []
         self._held: set[str] = set()
         self._serial = 0
+        self._guard = threading.RLock()
         self.new_bytes = 0
         """Bytes of blobs that no pack had."""
-        self.new_packs: list[str] = []
 
     def component(self, values: Sequence[V]) -> dict[V, tuple[BlobRef, ...]]:
         """Store the values of one component; return the blobs of each."""
-        component = _Component(self, sum(len(cut(value.nbytes)) for value in values))
         refs: dict[V, tuple[BlobRef, ...]] = {}
+        gather = self.gather(sum(len(cut(value.nbytes)) for value in values))
         try:
             for value in sorted(values, key=lambda value: -value.itemsize):
-                refs[value] = self._value(value, component)
-            component.finish()
+                refs[value] = self._value(value, gather)
+            self.gathered(gather)
         except BaseException:
-            component.abandon()
+            gather.abandon()
             raise
         return refs
+
+    def gather(self, pieces: int) -> Gather:
+        """Begin a component of about so many pieces. End it with `gathered`, or with its own `abandon`."""
+        return Gather(self, pieces)
+
+    def gathered(self, gather: Gather) -> None:
+        """End a component."""
+        self._shared += gather.finish()
+
+    def put(
+        self, gather: Gather, data: memoryview, itemsize: int, words: str, fetch: Callable[[], memoryview]
+    ) -> BlobRef:
+        """Store bytes that nobody changes as one blob; `fetch` returns them again."""
+        ref = BlobRef(blob_id(data), data.nbytes)
+        with self._guard:
+            gather.passed()
+            if not self._is_known(ref):
+                self._add(gather, itemsize, NewBlob(ref, data))
+            self._origins.setdefault(ref, _Origin(words, fetch, itemsize))
+        return ref
 
     def tree(self, data: bytes) -> BlobRef:
         """Store a tree."""
         ref = BlobRef(blob_id(data), len(data))
-        self._origins.setdefault(ref, _Origin(None, 0, 0, data))
+        self._origins.setdefault(ref, _Origin("a tree", lambda: memoryview(data), 0, is_tree=True))
         if not self._is_known(ref):
             blob = NewBlob(ref, memoryview(data))
             self._hold(blob)
@@ -124,19 +146,29 @@ class Intake:
             f"nothing was published; find out what removes them, then commit again"
         )
 
-    def _value(self, value: Value, component: _Component) -> tuple[BlobRef, ...]:
+    def start_pack(self, blobs: int) -> PackWriter:
+        """Start a pack of about this many blobs."""
+        return PackWriter.for_up_to(self._disk, self._layout, self._write_id, self._next_serial(), blobs=blobs)
+
+    def wrote(self, pack_id: str) -> None:
+        """Take note of a pack that is in place."""
+        header = read_header(self._disk, self._layout.pack(pack_id), pack_id)
+        for blob in header.places:
+            self._need(blob, pack_id, header.size)
+
+    def _value(self, value: Value, gather: Gather) -> tuple[BlobRef, ...]:
         view = value.data()
         refs = []
         for start, stop in cut(value.nbytes):
-            component.passed()
+            gather.passed()
             ref = BlobRef(blob_id(view[start:stop]), stop - start)
             if not self._is_known(ref):
+                # Hashed again from a copy: the array may be changing.
                 blob = private(view[start:stop])
                 ref = blob.ref
                 if not self._is_known(ref):
-                    self._hold(blob)
-                    component.add(value.itemsize, blob)
-            self._origins.setdefault(ref, _Origin(value, start, stop))
+                    self._add(gather, value.itemsize, blob)
+            self._origins.setdefault(ref, _Origin(value.path, partial(_piece, value, start, stop), value.itemsize))
             refs.append(ref)
         return tuple(refs)
 
@@ -151,6 +183,10 @@ class Intake:
             raise Damaged(f"blob {ref.id} in {reader.path}: expected {ref.size} bytes, found another size")
         self._need(ref.id, reader.header.pack_id, reader.header.size)
         return True
+
+    def _add(self, gather: Gather, itemsize: int, blob: NewBlob) -> None:
+        self._hold(blob)
+        gather.add(itemsize, blob)
 
     def _hold(self, blob: NewBlob) -> None:
         self._held.add(blob.ref.id)
@@ -172,13 +208,7 @@ class Intake:
                 [blob for blob, is_tree in part if not is_tree],
                 [blob for blob, is_tree in part if is_tree],
             )
-            self._wrote(pack_id)
-
-    def _wrote(self, pack_id: str) -> None:
-        header = read_header(self._disk, self._layout.pack(pack_id), pack_id)
-        self.new_packs.append(pack_id)
-        for blob in header.places:
-            self._need(blob, pack_id, header.size)
+            self.wrote(pack_id)
 
     def _next_serial(self) -> int:
         self._serial += 1
@@ -193,71 +223,11 @@ class Intake:
         for blob in gone:
             del self._in_pack[blob]
         self._held -= gone
-        wanted = [ref for ref in self._origins if ref.id in gone and not self._is_known(ref)]
-        blobs = [
-            (_itemsize(self._origins[ref]), self._origins[ref].again(ref)) for ref in wanted if self._has_value(ref)
-        ]
-        trees = [self._origins[ref].again(ref) for ref in wanted if not self._has_value(ref)]
-        self._write_shared(blobs, trees)
-
-    def _has_value(self, ref: BlobRef) -> bool:
-        return self._origins[ref].value is not None
-
-
-class _Component:
-    """The new blobs of one component: few are shared with the rest, many get packs of their own."""
-
-    def __init__(self, intake: Intake, pieces: int) -> None:
-        self._intake = intake
-        self._pieces = pieces
-        self._seen = 0
-        self._new = 0
-        self._pending: list[tuple[int, NewBlob]] = []
-        self._bytes = 0
-        self._writer: PackWriter | None = None
-
-    def passed(self) -> None:
-        """Count a piece, new or known."""
-        self._seen += 1
-
-    def add(self, itemsize: int, blob: NewBlob) -> None:
-        self._new += 1
-        self._bytes += blob.ref.size
-        self._pending.append((itemsize, blob))
-        if self._writer is not None or self._bytes >= OWN_PACK_BYTES:
-            self._stream()
-
-    def finish(self) -> None:
-        if self._writer is not None:
-            self._close()
-        else:
-            self._intake._shared.extend(self._pending)
-
-    def abandon(self) -> None:
-        if self._writer is not None:
-            self._writer.abandon()
-
-    def _stream(self) -> None:
-        for _, blob in self._pending:
-            if self._writer is not None and not self._writer.has_room(blob.ref.size):
-                self._close()
-            if self._writer is None:
-                intake = self._intake
-                self._writer = PackWriter.for_up_to(
-                    intake._disk, intake._layout, intake._write_id, intake._next_serial(), blobs=self._expected()
-                )
-            self._writer.add(blob)
-        self._pending.clear()
-
-    def _expected(self) -> int:
-        """How many blobs the next pack's header should have room for; a pack that is full is followed by another."""
-        share = min(1.0, 1.25 * self._new / max(self._seen, 1))
-        return len(self._pending) + 64 + int((self._pieces - self._seen) * share)
-
-    def _close(self) -> None:
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            self._intake._wrote(writer.finish())
+        wanted = {ref: origin for ref, origin in self._origins.items() if ref.id in gone and not self._is_known(ref)}
+        self._write_shared(
+            [(origin.itemsize, origin.again(ref)) for ref, origin in wanted.items() if not origin.is_tree],
+            [origin.again(ref) for ref, origin in wanted.items() if origin.is_tree],
+        )
 
 
 def _packfuls(blobs: list[tuple[NewBlob, bool]]) -> Iterator[list[tuple[NewBlob, bool]]]:
@@ -275,5 +245,5 @@ def _packfuls(blobs: list[tuple[NewBlob, bool]]) -> Iterator[list[tuple[NewBlob,
         yield part
 
 
-def _itemsize(origin: _Origin) -> int:
-    return origin.value.itemsize if origin.value else 0
+def _piece(value: Value, start: int, stop: int) -> memoryview:
+    return value.data()[start:stop]

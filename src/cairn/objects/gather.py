@@ -1,0 +1,80 @@
+"""The new blobs of one component: few are shared with the rest of the commit, many get packs of their own.
+
+Blobs are held until 16 MiB of them are known. From then on they stream into packs of this component alone, which a
+later drop can remove whole.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cairn.objects.writer import NewBlob, PackWriter
+
+OWN_PACK_BYTES = 16 << 20
+"""From this many new bytes on a component gets packs of its own."""
+
+
+class Packs(Protocol):
+    """Where packs are started, and told of when they are done."""
+
+    def start_pack(self, blobs: int) -> PackWriter:
+        """Start a pack of about this many blobs."""
+
+    def wrote(self, pack_id: str) -> None:
+        """Take note of a pack that is in place."""
+
+
+class Gather:
+    """Collects the new blobs of a component of about so many pieces."""
+
+    def __init__(self, packs: Packs, pieces: int) -> None:
+        self._packs = packs
+        self._pieces = pieces
+        self._seen = 0
+        self._new = 0
+        self._bytes = 0
+        self._writer: PackWriter | None = None
+        self.pending: list[tuple[int, NewBlob]] = []
+        """Blobs that no pack has yet, with the size of their elements."""
+
+    def passed(self) -> None:
+        """Count a piece, new or known."""
+        self._seen += 1
+
+    def add(self, itemsize: int, blob: NewBlob) -> None:
+        """Take a new blob."""
+        self._new += 1
+        self._bytes += blob.ref.size
+        self.pending.append((itemsize, blob))
+        if self._writer is not None or self._bytes >= OWN_PACK_BYTES:
+            self._stream()
+
+    def finish(self) -> list[tuple[int, NewBlob]]:
+        """Finish the component's own packs; return the blobs that are to share a pack with others."""
+        if self._writer is not None:
+            self._close()
+        return self.pending
+
+    def abandon(self) -> None:
+        """Remove what was written and has no name yet."""
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _stream(self) -> None:
+        for _, blob in self.pending:
+            if self._writer is not None and not self._writer.has_room(blob.ref.size):
+                self._close()
+            if self._writer is None:
+                self._writer = self._packs.start_pack(self._expected())
+            self._writer.add(blob)
+        self.pending = []
+
+    def _expected(self) -> int:
+        """How many blobs the next pack's header should have room for; a pack that is full is followed by another."""
+        share = min(1.0, 1.25 * self._new / max(self._seen, 1))
+        return len(self.pending) + 64 + int(max(0, self._pieces - self._seen) * share)
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            self._packs.wrote(writer.finish())
