@@ -7,89 +7,19 @@ disk by one that counts, stops or fails at `step`, which is called before each d
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
 import secrets
+import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, ReadOnly
+from cairn.io.handles import NewFile, OpenFile, flock
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-
-
-class NewFile:
-    """A file being written, under a name that nobody else uses yet."""
-
-    def __init__(self, disk: Disk, path: Path, descriptor: int) -> None:
-        self._disk = disk
-        self._descriptor = descriptor
-        self.path = path
-
-    def write(self, data: Buffer) -> None:
-        """Append all the bytes; short writes go on."""
-        self._disk.step("write", self.path)
-        view = memoryview(data).cast("B")
-        while view:
-            view = view[os.write(self._descriptor, view) :]
-
-    def write_many(self, pieces: Sequence[Buffer]) -> None:
-        """Append many small pieces with few system calls."""
-        self.write(b"".join(pieces))
-
-    def write_at(self, offset: int, data: Buffer) -> None:
-        """Write all the bytes at a place that was reserved earlier."""
-        self._disk.step("write", self.path)
-        view = memoryview(data).cast("B")
-        while view:
-            count = os.pwrite(self._descriptor, view, offset)
-            view, offset = view[count:], offset + count
-
-    def skip(self, size: int) -> None:
-        """Leave a hole of this size to be filled by `write_at`."""
-        os.lseek(self._descriptor, size, os.SEEK_CUR)
-
-    def allocate(self, size: int) -> None:
-        """Reserve real blocks for this many bytes."""
-        self._disk.step("allocate", self.path)
-        os.posix_fallocate(self._descriptor, 0, size)
-
-    def sync(self) -> None:
-        """Make the bytes durable."""
-        self._disk.step("fsync", self.path)
-        os.fsync(self._descriptor)
-
-    def lock(self) -> bool:
-        """Hold a lock that ends with the last process that has this file open; False where there are no locks."""
-        return _flock(self._descriptor, wait=True) is not None
-
-    def touch(self) -> None:
-        """Set the file's time to now, by the store's clock."""
-        self._disk.step("touch", self.path)
-        os.utime(self._descriptor)
-
-    def is_at(self, path: Path) -> bool:
-        """Whether this very file stands at the path."""
-        try:
-            return os.path.samestat(os.stat(path), os.fstat(self._descriptor))
-        except FileNotFoundError:
-            return False
-
-    def close(self) -> None:
-        """Close the file; its locks end."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
 
 class Disk:
@@ -125,12 +55,46 @@ class Disk:
             return False
         return True
 
-    def make_folder(self, path: Path) -> None:
-        """Make a folder durable under its parent; nothing to do when it exists."""
+    def make_folder(self, path: Path, *, sync: bool = True) -> None:
+        """Make a folder, durable under its parent if `sync`; nothing to do when it exists."""
         if not path.is_dir():
             self.step("mkdir", path)
             path.mkdir(exist_ok=True)
-            self.sync_folder(path.parent)
+            if sync:
+                self.sync_folder(path.parent)
+
+    def symlink(self, target: bytes, path: bytes) -> None:
+        """Make a symbolic link. Raises FileExistsError."""
+        self.step("symlink", Path(os.fsdecode(path)))
+        os.symlink(target, path)
+
+    def set_mode(self, path: bytes, mode: int) -> None:
+        """Set the permission bits of a folder."""
+        self.step("chmod", Path(os.fsdecode(path)))
+        os.chmod(path, mode)
+
+    def replace_folder(self, source: Path, target: Path) -> None:
+        """Put a folder in another's place; what stood there is removed.
+
+        Where the system can exchange two names at once, the target is there at every moment.
+        """
+        self.step("replace", target)
+        if not target.is_dir() or not os.listdir(target):
+            os.rename(source, target)
+        elif _exchange(source, target):
+            self.remove_tree(source)
+        else:
+            aside = source.with_name(source.name + ".old")
+            os.rename(target, aside)
+            os.rename(source, target)
+            self.remove_tree(aside)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a folder with all that is in it, read-only folders included; links are not followed."""
+        self.step("remove", path)
+        for folder, _, _ in os.walk(path):
+            os.chmod(folder, 0o700)
+        shutil.rmtree(path)
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
@@ -170,6 +134,10 @@ class Disk:
         """Return up to `size` bytes of a file from an offset."""
         with path.open("rb", buffering=0) as file:
             return os.pread(file.fileno(), size, offset)
+
+    def open_file(self, path: Path | bytes) -> OpenFile:
+        """Open somebody else's file for reading."""
+        return OpenFile(path)
 
     def map(self, path: Path) -> memoryview:
         """Map a file read-only; the mapping outlives the file's name."""
@@ -217,7 +185,7 @@ class Disk:
         except FileNotFoundError:
             return False
         try:
-            got = _flock(descriptor, wait=False)
+            got = flock(descriptor, wait=False)
         finally:
             os.close(descriptor)
         return None if got is None else not got
@@ -237,36 +205,8 @@ class Disk:
         time.sleep(seconds)
 
 
-def _flock(descriptor: int, *, wait: bool) -> bool | None:
-    """True: got it. False: somebody has it. None: this file system has no such locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return None
-        raise
-    return True
+def _exchange(one: Path, other: Path) -> bool:
+    # ctypes is imported only where a folder in use is replaced.
+    from cairn.io.exchange import exchange
 
-
-@contextmanager
-def explained(doing: str, root: Path) -> Iterator[None]:
-    """Turn an OSError into a sentence that says what was being done and what to do."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or root
-        if error.errno in _FULL:
-            raise CairnError(
-                f"no space left in {root} while {doing}: nothing of it was published and what was there is "
-                f"untouched; free space with `cairn gc` and try again"
-            ) from error
-        if error.errno in _READ_ONLY:
-            raise ReadOnly(
-                f"{root} cannot be written ({error.strerror}: {where}) while {doing}: reading and verify work; "
-                f"to write, open a store whose folder this user may change"
-            ) from error
-        raise CairnError(
-            f"{doing} failed in {root}: {error.strerror or error} ({where}); nothing of it was published"
-        ) from error
+    return exchange(one, other)

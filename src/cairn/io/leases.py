@@ -26,7 +26,8 @@ from typing import Any
 from cairn import canonical
 from cairn.errors import Busy, CairnError, Damaged
 from cairn.io import process
-from cairn.io.disk import Disk, NewFile
+from cairn.io.disk import Disk
+from cairn.io.handles import NewFile
 from cairn.io.layout import Layout, writer_of_lease
 
 EXPIRY_SECONDS = 24 * 3600

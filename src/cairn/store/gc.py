@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cairn.errors import Damaged
 from cairn.io import leases, process
-from cairn.io.disk import explained
+from cairn.io.explain import explained
 from cairn.io.layout import Trashed, writer_of_temporary
 from cairn.objects.blobs import list_packs, list_trash
 from cairn.objects.pack import Header

@@ -10,7 +10,7 @@ from cairn.errors import Conflict, NotFound, UsageError
 from cairn.history.commit import Commit
 from cairn.history.journal import Journal
 from cairn.history.run import Run
-from cairn.io.disk import explained
+from cairn.io.explain import explained
 from cairn.io.leases import leased
 from cairn.state.walk import read_manifest
 from cairn.store.core import Core

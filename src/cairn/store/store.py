@@ -10,7 +10,8 @@ from cairn.errors import UsageError
 from cairn.history import names, revisions
 from cairn.history.commit import Commit
 from cairn.history.journal import Tag
-from cairn.io.disk import Disk, explained
+from cairn.io.disk import Disk
+from cairn.io.explain import explained
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
 from cairn.store import config, content, gc, indexing, publish, reach, renaming, retention, usage, verify
