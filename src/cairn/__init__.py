@@ -15,6 +15,7 @@ from cairn.errors import (
     UnsupportedValue,
     UsageError,
 )
+from cairn.files.scan import folder
 from cairn.history.commit import Commit
 from cairn.store.handle import RunHandle as Run
 from cairn.store.store import Store, init
@@ -34,6 +35,7 @@ __all__ = [
     "StoreNotFound",
     "UnsupportedValue",
     "UsageError",
+    "folder",
     "init",
     "open",
 ]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cairn.ids import BlobRef
 from cairn.state.leaf import Leaf
+from cairn.state.nodes import FileRefs
 from cairn.state.trees import PART_BYTES, SPLIT_BYTES, cut, starts_part
 
 PutTree = Callable[[bytes], BlobRef]
-References = Mapping[Leaf, Sequence[BlobRef]]
+References = Mapping[Any, Sequence[BlobRef] | FileRefs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,24 @@ class Pair:
     value: Draft
 
 
-Draft = bytes | Leaf | Fields | Items | Pair
+@dataclass(frozen=True, slots=True)
+class FileDraft:
+    """A draft of a file whose slices are not known yet."""
+
+    file: object
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A draft with text around it."""
+
+    before: bytes
+    inner: Draft
+    after: bytes
+
+
+Draft = bytes | Leaf | Fields | Items | Pair | FileDraft | Around
 
 
 def finish(draft: Draft, refs: References, put_tree: PutTree) -> bytes:
@@ -60,6 +79,10 @@ def finish(draft: Draft, refs: References, put_tree: PutTree) -> bytes:
     if isinstance(draft, Items):
         inner = list_text([finish(item, refs, put_tree) for item in draft.items], put_tree)
         return draft.before + inner + draft.after
+    if isinstance(draft, Around):
+        return draft.before + finish(draft.inner, refs, put_tree) + draft.after
+    if isinstance(draft, FileDraft):
+        return _file_text(draft, refs, put_tree)
     return b"[" + draft.key + b"," + finish(draft.value, refs, put_tree) + b"]"
 
 
@@ -103,6 +126,16 @@ def _runs(entries: list[bytes], names: Sequence[bytes]) -> list[list[bytes]]:
 
 def _leaf_text(leaf: Leaf, refs: References) -> bytes:
     found = refs[leaf]
-    if [ref.size for ref in found] != [end - start for start, end in cut(leaf.nbytes)]:
+    if isinstance(found, FileRefs) or [ref.size for ref in found] != [end - start for start, end in cut(leaf.nbytes)]:
         raise ValueError(f"{leaf.path}: the blobs given for {leaf.nbytes} bytes are not the pieces of cut()")
     return leaf.before + b"[" + b",".join([ref_text(ref) for ref in found]) + b"]" + leaf.after
+
+
+def _file_text(draft: FileDraft, refs: References, put_tree: PutTree) -> bytes:
+    filed = refs[draft.file]
+    if not isinstance(filed, FileRefs):
+        raise TypeError(f"a file was stored as {filed!r:.60}")
+    head = f'{{"$file":{{"size":{filed.size},"mode":{draft.mode},"hash":"{filed.hash}","rest":['.encode()
+    rest = b",".join([ref_text(ref) for ref in filed.rest])
+    entries = [b"%d" % part.size if part.blob is None else ref_text(part.blob) for part in filed.slices]
+    return head + rest + b'],"slices":' + list_text(entries, put_tree) + b"}}"

@@ -11,11 +11,14 @@ from cairn.ids import BlobRef
 from cairn.state import arrays
 from cairn.state import manifest as manifests
 from cairn.state.arrays import Array
+from cairn.state.filesyntax import FileNode
 from cairn.state.manifest import Manifest, Spot, Tie
+from cairn.state.nodes import Folder
 from cairn.state.opened import Opened
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
 from cairn.state.reader import Reader
+from cairn.state.stored import StoredFile
 from cairn.state.syntax import Body, Link, Long, Steps, Tensor
 from cairn.state.trees import stands_for_itself
 
@@ -100,6 +103,8 @@ class Decoder:
             return self._tensors.tied(node, place)
         if isinstance(node, Scalar):
             return scalar(node, place)
+        if isinstance(node, FileNode):
+            return StoredFile(node.mode, self._reader.file(node, place), self._source, place.path)
         return self._long(node, place) if isinstance(node, Long) else node
 
     def container(self, opened: Opened, place: Place) -> object:
@@ -108,6 +113,15 @@ class Decoder:
         if opened.shape == "items":
             items = [self.value(node, place.child(step, key, tree)) for step, key, node, tree in entries]
             return tuple(items) if opened.kind == "tuple" else items
+        if opened.kind == "folder":
+            return Folder(
+                opened.mode,
+                {
+                    key: self.value(node, place.child(step, key, tree))
+                    for step, key, node, tree in entries
+                    if isinstance(key, str | bytes)  # All are: the names were checked.
+                },
+            )
         found: dict[object, object] = OrderedDict() if opened.kind == "OrderedDict" else {}
         for step, key, node, tree in entries:
             here = place.child(step, key, tree)

@@ -21,9 +21,26 @@ from cairn.errors import UnsupportedValue
 from cairn.ids import BlobRef
 from cairn.state import arrays, paths, refusals
 from cairn.state.arrays import Array
-from cairn.state.assemble import Draft, Fields, Items, Pair, PutTree, References, finish, list_text, ref_text
+from cairn.state.assemble import (
+    Around,
+    Draft,
+    Fields,
+    FileDraft,
+    Items,
+    Pair,
+    PutTree,
+    References,
+    finish,
+    list_text,
+    ref_text,
+)
 from cairn.state.atoms import atom_text, plain_text
+from cairn.state.basics import Malformed
+from cairn.state.filesyntax import check_names
 from cairn.state.leaf import Leaf
+from cairn.state.nodes import MAX_MODE, Folder, NewFile, name_bytes
+from cairn.state.nodes import Link as FileLink
+from cairn.state.stored import StoredFile
 from cairn.state.trees import (
     COMPONENT_NAME,
     MAX_DATA_BYTES,
@@ -48,10 +65,18 @@ _TOO_MANY = f"expected at most {MAX_EXPANDED_BYTES} bytes of trees, found more; 
 class Sketch:
     """A validated state of which nothing is written yet."""
 
-    def __init__(self, drafts: dict[str, Draft], components: dict[str, list[Leaf]], ties: list[bytes]) -> None:
+    def __init__(
+        self,
+        drafts: dict[str, Draft],
+        components: dict[str, list[Leaf]],
+        files: dict[str, list[NewFile | StoredFile]],
+        ties: list[bytes],
+    ) -> None:
         """Hold what `sketch` found."""
         self.components = components
         """The leaves by component, in the order of the state; memory that occurs again has no second leaf."""
+        self.files = files
+        """The files by component, in the order of the state."""
         self._drafts = drafts
         self._ties = ties
 
@@ -83,17 +108,18 @@ def sketch(state: Mapping[str, object]) -> Sketch:
     encoder = _Encoder()
     drafts: dict[str, Draft] = {}
     leaves: dict[str, list[Leaf]] = {}
+    files: dict[str, list[NewFile | StoredFile]] = {}
     for name, value in state.items():
         if type(name) is not str or COMPONENT_NAME.fullmatch(name) is None:
             raise UnsupportedValue(
                 f"state: expected component names of up to 100 letters, digits, '.', '_' and '-' that begin with a "
                 f"letter or digit, found {name!r:.120}; rename the component"
             )
-        leaves[name] = []
-        drafts[name] = encoder.component(name, value, leaves[name])
+        leaves[name], files[name] = [], []
+        drafts[name] = encoder.component(name, value, leaves[name], files[name])
     if len(drafts) * (_REF_BYTES + 104) + SPLIT_BYTES > MAX_TREE_BYTES:
         raise UnsupportedValue(f"state: expected a few components, found {len(drafts)}; gather them in dicts")
-    return Sketch(drafts, leaves, encoder.ties)
+    return Sketch(drafts, leaves, files, encoder.ties)
 
 
 class _Encoder:
@@ -104,9 +130,10 @@ class _Encoder:
         self._first: dict[object, tuple[str, tuple[str | int, ...], Leaf]] = {}
         self._bytes = 0
 
-    def component(self, name: str, value: object, leaves: list[Leaf]) -> Draft:
+    def component(self, name: str, value: object, leaves: list[Leaf], files: list[NewFile | StoredFile]) -> Draft:
         self._component = name
         self._leaves = leaves
+        self._files = files
         self._here: dict[object, tuple[str | int, ...]] = {}
         self._steps: list[str | int] = []
         self._keys: list[object] = []
@@ -162,6 +189,30 @@ class _Encoder:
             self._spend(len(text) + 4)
             pairs.append(Pair(text, self._child(place, key, item)))
         return Items(b'{"$map":{"type":"%s","pairs":' % kind.encode(), pairs, b"}}")
+
+    def _folder(self, folder: Folder) -> Draft:
+        entries = dict(sorted(folder.entries.items(), key=lambda item: name_bytes(item[0])))
+        names = [*entries]
+        try:
+            check_names(names)
+        except Malformed as error:
+            raise self._refusal(str(error)) from None
+        for name, entry in entries.items():
+            if type(entry) not in (NewFile, StoredFile, FileLink, Folder):
+                raise self._refusal(f"expected files, links and folders in a folder, found {name!r:.80}: {entry!r:.80}")
+        head = b'{"$dir":{"mode":%d,"entries":' % (folder.mode & MAX_MODE)
+        return Around(head, self._dict(entries), b"}}")  # type: ignore[arg-type] # names are keys like others
+
+    def _file(self, file: NewFile | StoredFile) -> Draft:
+        self._spend(300)
+        self._files.append(file)
+        return FileDraft(file, file.mode & MAX_MODE)
+
+    def _link(self, link: FileLink) -> Draft:
+        target = link.target if isinstance(link.target, str) else {"bytes": link.target.hex()}
+        text = canonical.encode({"$link": target})
+        self._spend(len(text))
+        return text
 
     def _list(self, value: list[object]) -> Draft:
         self._spend(2 + len(value))
@@ -253,4 +304,8 @@ _CONTAINERS: dict[type, Callable[[_Encoder, Any], Draft]] = {
     OrderedDict: _Encoder._ordered,
     list: _Encoder._list,
     tuple: _Encoder._tuple,
+    Folder: _Encoder._folder,
+    NewFile: _Encoder._file,
+    StoredFile: _Encoder._file,
+    FileLink: _Encoder._link,
 }

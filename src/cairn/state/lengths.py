@@ -56,10 +56,29 @@ def _map(raw: Any) -> int:
     return length(raw)
 
 
+def _folder(raw: Any) -> int:
+    if type(raw) is dict and list(raw) == ["mode", "entries"]:
+        return len(canonical.encode({"mode": raw["mode"], "entries": 0})) - 1 + length(raw["entries"])
+    return length(raw)
+
+
+def _file(raw: Any) -> int:
+    if type(raw) is dict and list(raw)[-1:] == ["slices"]:
+        return len(canonical.encode({**raw, "slices": 0})) - 1 + length(raw["slices"])
+    return length(raw)
+
+
 def _limited(total: int) -> int:
     if total > SPLIT_BYTES:
         raise Malformed(f"expected a container over {SPLIT_BYTES} bytes in parts, found one of {total} whole")
     return total
 
 
-_INNER: dict[str, Callable[[Any], int]] = {"$tuple": length, "$list": length, "$dict": length, "$map": _map}
+_INNER: dict[str, Callable[[Any], int]] = {
+    "$tuple": length,
+    "$list": length,
+    "$dict": length,
+    "$map": _map,
+    "$dir": _folder,
+    "$file": _file,
+}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cairn import canonical
+from cairn.state.filesyntax import check_names
 from cairn.state.syntax import Malformed, parse_key
 from cairn.state.trees import SPLIT_BYTES, is_plain_key
 
@@ -34,6 +35,8 @@ class Opened:
     """Whether each run is a tree of its own."""
     partial: bool = False
     """Whether some parts were left out: seen before or damaged."""
+    mode: int = 0
+    """The permission bits of a folder."""
 
     def entries(self) -> Iterator[tuple[str | int, object, Any, str]]:
         """Each entry as its step, its key, its node and the tree it stands in."""
@@ -68,6 +71,8 @@ class Opened:
             self._check_fields()
         elif self.shape == "pairs":
             self._check_pairs()
+        if self.kind == "folder":
+            check_names([key for _, key, _, _ in self.entries()])
 
     def _check_fields(self) -> None:
         seen: set[str] = set()
@@ -81,7 +86,7 @@ class Opened:
 
     def _check_pairs(self) -> None:
         spelled: set[object] = set()
-        plain = self.kind == "dict" and not self.partial
+        plain = self.kind in ("dict", "folder") and not self.partial
         for run in self.runs:
             for pair in run.raw:
                 if type(pair) is not list or len(pair) != 2:

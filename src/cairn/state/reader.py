@@ -16,6 +16,8 @@ from cairn import canonical
 from cairn.errors import Damaged
 from cairn.ids import BlobRef
 from cairn.state import lengths
+from cairn.state.filesyntax import FileNode, gather
+from cairn.state.nodes import FileRefs
 from cairn.state.opened import Opened, Run
 from cairn.state.place import Place
 from cairn.state.syntax import Body, Malformed, parse_refs
@@ -77,11 +79,18 @@ class Reader:
             place.refuse(f"expected at most {MAX_DEPTH} containers inside each other, found more")
         if body.parts:
             runs, partial = self._runs(self._parts_of(body.raw, place, 0), body.shape, place)
-            opened = Opened(body.kind, body.shape, runs, True, partial)
+            opened = Opened(body.kind, body.shape, runs, True, partial, body.mode)
         else:
-            opened = Opened(body.kind, body.shape, (Run(place.tree, 0, body.raw),))
+            opened = Opened(body.kind, body.shape, (Run(place.tree, 0, body.raw),), mode=body.mode)
         place.checked(opened.check_keys)
         return opened
+
+    def file(self, node: FileNode, place: Place) -> FileRefs:
+        """Gather the slices of a file. Raises Damaged."""
+        runs: tuple[Run, ...] = (Run(place.tree, 0, node.slices.raw),)
+        if node.slices.parts:
+            runs, _ = self._runs(self._parts_of(node.slices.raw, place, 0), "slices", place)
+        return place.checked(lambda: gather(node, [entry for run in runs for entry in run.raw]))
 
     def _tree(self, ref: BlobRef, place: Place) -> Any:
         if self._watch is not None:
@@ -116,7 +125,7 @@ class Reader:
                 try:
                     raw = self._part(ref, shape, place, start, before)
                 except Damaged as error:
-                    if self._watch is None or shape == "parts":
+                    if self._watch is None or shape in ("parts", "slices"):
                         raise
                     self._watch.lose(place, error)
                     left_out, before = True, 0
@@ -132,7 +141,7 @@ class Reader:
         return tuple(runs), left_out
 
     def _known(self, ref: BlobRef, shape: str, place: Place) -> int | None:
-        if self._watch is None or self._watch.seen is None:
+        if self._watch is None or self._watch.seen is None or shape == "slices":
             return None
         known = self._watch.seen.get((ref.id, shape))
         if known is not None:

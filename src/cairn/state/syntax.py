@@ -14,8 +14,11 @@ from typing import Any
 
 from cairn.canonical import MAX_INT, parse_float
 from cairn.errors import Damaged
-from cairn.ids import BlobRef, is_id
+from cairn.ids import BlobRef
 from cairn.state import dtypes
+from cairn.state.basics import Body, Malformed, members, parse_ref, parse_refs
+from cairn.state.filesyntax import FileNode, parse_file, parse_folder, parse_link
+from cairn.state.nodes import Link as FileLink
 from cairn.state.paths import Scalar
 from cairn.state.trees import (
     INLINE_BYTES,
@@ -30,11 +33,22 @@ from cairn.state.trees import (
     stands_for_itself,
 )
 
+__all__ = [
+    "Body",
+    "FileNode",
+    "Link",
+    "Long",
+    "Malformed",
+    "Steps",
+    "Tensor",
+    "members",
+    "parse",
+    "parse_key",
+    "parse_ref",
+    "parse_refs",
+]
+
 Steps = tuple[str | int, ...]
-
-
-class Malformed(ValueError):
-    """What is wrong with a node; who knows its place makes it a Damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +78,11 @@ class Long:
     blobs: tuple[BlobRef, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """A container: its type, and its entries or the parts that hold them."""
-
-    kind: str
-    """"dict", "OrderedDict", "list" or "tuple"."""
-
-    shape: str
-    """How the entries are spelled: "fields", "items" or "pairs"."""
-
-    raw: Any
-    parts: bool
-
-
 def parse(raw: Any) -> object:
-    """Read a node: a Tensor, Link, Long, Body or Scalar, or the plain value it stands for. Raises Malformed."""
+    """Read a node: a Tensor, Link, Long, Body, Scalar, FileNode or file link, or the plain value it stands for.
+
+    Raises Malformed.
+    """
     kind = type(raw)
     if kind is dict:
         for key in raw:
@@ -98,23 +101,9 @@ def parse_key(raw: Any, depth: int = 0) -> object:
     node = parse(raw)
     if isinstance(node, Body) and node.kind == "tuple" and not node.parts and depth < MAX_KEY_DEPTH:
         return tuple([parse_key(item, depth + 1) for item in node.raw])
-    if isinstance(node, Body | Tensor | Link | Long):
+    if isinstance(node, Body | Tensor | Link | Long | FileNode | FileLink):
         raise Malformed(f"expected a key, found {raw!r:.60}")
     return node
-
-
-def parse_refs(raw: Any) -> tuple[BlobRef, ...]:
-    """Read a blob list. Raises Malformed."""
-    if type(raw) is not list:
-        raise Malformed(f"expected a list of blobs, found {raw!r:.60}")
-    return tuple([parse_ref(item) for item in raw])
-
-
-def parse_ref(raw: Any) -> BlobRef:
-    """Read a reference to a blob. Raises Malformed."""
-    if type(raw) is list and len(raw) == 2 and type(raw[1]) is int and raw[1] > 0 and is_id(raw[0]):
-        return BlobRef(raw[0], raw[1])
-    raise Malformed(f'expected a blob as ["<id>", length], found {raw!r:.90}')
 
 
 def parse_steps(raw: Any) -> Steps:
@@ -126,13 +115,6 @@ def parse_steps(raw: Any) -> Steps:
         else:
             return tuple(raw)
     raise Malformed(f"expected a list of at most {MAX_DEPTH} keys and places, found {raw!r:.90}")
-
-
-def members(raw: Any, *expected: str) -> list[Any]:
-    """The values of an object that has exactly these members in this order. Raises Malformed."""
-    if type(raw) is not dict or list(raw) != list(expected):
-        raise Malformed(f"expected an object with {', '.join(expected)}, found {raw!r:.90}")
-    return list(raw.values())
 
 
 def _special(raw: dict[str, Any]) -> object:
@@ -284,6 +266,9 @@ _KINDS: dict[str, Callable[[Any], object]] = {
     "$map": _map,
     "$str": _text,
     "$bytes": _data,
+    "$file": parse_file,
+    "$dir": lambda raw: parse_folder(raw, parse),
+    "$link": parse_link,
     "$dict": lambda raw: Body("dict", "fields", raw, True),
     "$list": lambda raw: Body("list", "items", raw, True),
 }

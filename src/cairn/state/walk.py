@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from cairn.errors import Damaged
 from cairn.ids import BlobRef
 from cairn.state import manifest as manifests
+from cairn.state.filesyntax import FileNode
 from cairn.state.manifest import Manifest, Spot
+from cairn.state.nodes import FileRefs
+from cairn.state.nodes import Link as FileLink
 from cairn.state.opened import Opened
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
@@ -22,7 +25,13 @@ from cairn.state.syntax import Body, Link, Long, Steps, Tensor
 __all__ = ["Entry", "Node", "Seen", "leaves", "read_manifest", "walk"]
 
 _LOST = object()
-_EMPTY: dict[str, Callable[[], object]] = {"dict": dict, "OrderedDict": dict, "list": list, "tuple": tuple}
+_EMPTY: dict[str, Callable[[], object]] = {
+    "dict": dict,
+    "OrderedDict": dict,
+    "list": list,
+    "tuple": tuple,
+    "folder": dict,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,7 @@ def _walk_component(component: str, ref: BlobRef, reader: Reader, watch: Watch) 
     try:
         for place, node, _ in _scan(reader, *reader.root(ref, component), watch):
             yield from _trees(watch)
-            if isinstance(node, Tensor | Long):
+            if isinstance(node, Tensor | Long | FileRefs):
                 for blob in node.blobs:
                     yield Node(place.path, blob, False)
     except Damaged as error:
@@ -133,6 +142,10 @@ def leaves(manifest_ref: BlobRef, read_tree: ReadTree, only: Collection[str] | N
                     targets[spot] = path
                 tie = targets[ties[spot]] if spot in ties else None
                 yield _tensor_entry("tensor", path, node, node.blobs, tie, within)
+            elif isinstance(node, FileRefs):
+                yield Entry(path, "file", None, None, node.size, node.blobs, None, None, within)
+            elif isinstance(node, FileLink):
+                yield Entry(path, "link", None, None, 0, (), node.target, None, within)
             elif isinstance(node, Link):
                 if node.steps not in tensors:
                     place.refuse(f"expected a tie to an earlier tensor, found the steps {list(node.steps)}")
@@ -204,6 +217,8 @@ def _next(stack: list[_Frame], watch: Watch | None) -> tuple[Place, object, tupl
 def _visit(reader: Reader, place: Place, raw: object, watch: Watch | None) -> object:
     try:
         node = place.parse(raw)
+        if isinstance(node, FileNode):
+            return reader.file(node, place)
         return reader.open(node, place) if isinstance(node, Body) else node
     except Damaged as error:
         if watch is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ from cairn.store.reach import kept
 
 if TYPE_CHECKING:
     from cairn.store.listing import Item
+
+FILES = "files"
+"""The component that a committed folder is."""
 
 
 def load(core: Core, commit: Commit, only: Collection[str] | None, *, copy: bool) -> dict[str, Any]:
@@ -52,13 +55,36 @@ def prepare(core: Core, commit: Commit) -> Core:
     return core
 
 
-def checkout(core: Core, commit: Commit, target: Path, only: Collection[str], *, force: bool) -> list[Path]:
-    """Write a commit's components as files; return their paths."""
+def checkout(
+    core: Core,
+    commit: Commit,
+    target: Path,
+    only: Collection[str],
+    *,
+    force: bool,
+    advance: Callable[[int], None] = lambda nbytes: None,
+) -> list[Path]:
+    """Write a commit, or the components and paths in `only`, as files; return what stands at the top."""
     from cairn.files.checkout import write
+    from cairn.files.select import select
 
     with reading(core.disk, core.layout, "checkout"):
-        state = load(core, commit, only or None, copy=False)
-        return write(core.disk, state, target, force=force)
+        names = component_names(core, commit)
+        wanted = {path.partition("/")[0]: None for path in qualified(only, names)} if only else None
+        state = load(core, commit, wanted, copy=False)
+        return write(core.disk, select(state, qualified(only, names)), target, force=force, advance=advance)
+
+
+def component_names(core: Core, commit: Commit) -> list[str]:
+    """Return the names of a commit's components."""
+    from cairn.state import decode
+
+    return list(decode.read_manifest(commit.root, prepare(core, commit)).components)
+
+
+def qualified(paths: Collection[str], names: Collection[str]) -> list[str]:
+    """Complete paths that begin inside the folder `files`, where no component has the name they begin with."""
+    return [path if path.partition("/")[0] in names or FILES not in names else f"{FILES}/{path}" for path in paths]
 
 
 def ls(core: Core, commit: Commit, path: str | None) -> list[Item]:
@@ -67,6 +93,8 @@ def ls(core: Core, commit: Commit, path: str | None) -> list[Item]:
 
     _check_kept(commit, ())
     prepare(core, commit)
+    if path is not None:
+        path = qualified([path], component_names(core, commit))[0]
     return listing(core, commit, path)
 
 
@@ -74,7 +102,8 @@ def cat(core: Core, commit: Commit, path: str) -> Any:
     """Return one value of a commit."""
     from cairn.state.find import find
 
-    _check_kept(commit, (path.split("/")[0],))
+    path = qualified([path], component_names(core, commit))[0]
+    _check_kept(commit, (path.partition("/")[0],))
     return find(commit.root, prepare(core, commit), path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from cairn.errors import UsageError
 from cairn.history import revisions
 from cairn.history.commit import Commit, check_metrics, check_step
 from cairn.history.run import Move
-from cairn.io.disk import explained
+from cairn.io.explain import explained
 from cairn.store import content, publish
 from cairn.store.core import Core
 from cairn.store.provenance import provenance
@@ -46,13 +46,14 @@ class RunHandle:
         epoch: int | None = None,
         metrics: Mapping[str, float] | None = None,
         message: str | None = None,
+        advance: Callable[[int], None] = lambda nbytes: None,
     ) -> Commit:
         """Keep a state: component name to any nesting of plain containers, numbers, text and arrays.
 
         When this returns, the commit survives a power cut; when it raises, nothing was published. A step that the
         current line has with the same state is returned as it is. Raises UnsupportedValue, before anything is
         written, for a value that cannot be kept exactly, and Conflict when the run moved or the step has another
-        state.
+        state. Files of a `cairn.folder` are read now; `advance` is told the bytes as they are read.
         """
         from cairn.state.encode import sketch
 
@@ -60,7 +61,7 @@ class RunHandle:
             raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
         note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
         with self._guard:
-            self.last = publish.commit(self._core, self.name, self._base, sketch(state), note)
+            self.last = publish.commit(self._core, self.name, self._base, sketch(state), note, advance)
             made = self.last.commit
             tip = self._core.journal.run(self.name).state.tip
             if self.last.is_new or made.id == tip:
@@ -122,7 +123,8 @@ class RunHandle:
 
     def checkout(self, target: Path | str, *, step: int | None = None) -> list[Path]:
         """Write a commit as files; see `Store.checkout`."""
-        return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
+        with explained(f"checking out to {target}", Path(target)):
+            return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
 
 
 def _is_text(value: object) -> bool:

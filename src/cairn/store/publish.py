@@ -8,8 +8,8 @@ looking again at what is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cairn.errors import Conflict, Damaged, Dropped, NotFound
@@ -17,7 +17,7 @@ from cairn.history import names
 from cairn.history.commit import Commit, document_of, id_of, read
 from cairn.history.run import Run
 from cairn.ids import BlobRef
-from cairn.io.disk import explained
+from cairn.io.explain import explained
 from cairn.io.leases import Lease, leased
 from cairn.io.log import timestamp
 from cairn.objects.intake import Intake
@@ -27,6 +27,7 @@ from cairn.store.indexing import catch_up
 from cairn.store.reach import blobs_of, kept
 
 if TYPE_CHECKING:
+    from cairn.files.take import Opaque
     from cairn.state.encode import Sketch
 
 _ATTEMPTS = 8
@@ -58,6 +59,8 @@ class Published:
     commit: Commit
     new_bytes: int
     is_new: bool
+    opaque: tuple[Opaque, ...] = ()
+    """Files that look like a known format and were kept as plain bytes."""
 
 
 class _Exists(Exception):
@@ -67,7 +70,14 @@ class _Exists(Exception):
         self.commit = commit
 
 
-def commit(core: Core, run_name: str, base: Base, sketch: Sketch, note: Note) -> Published:
+def commit(
+    core: Core,
+    run_name: str,
+    base: Base,
+    sketch: Sketch,
+    note: Note,
+    advance: Callable[[int], None] = lambda nbytes: None,
+) -> Published:
     """Publish a state as the next commit of a run. Raises Conflict when the run moved or the step exists."""
     with explained("committing", core.layout.root), leased(core.disk, core.layout, "commit") as lease:
         run = core.journal.run(run_name)
@@ -75,17 +85,34 @@ def commit(core: Core, run_name: str, base: Base, sketch: Sketch, note: Note) ->
         _check_new_run(core, run)
         catch_up(core)
         intake = Intake(core.disk, core.layout, core.blobs, lease.write_id)
-        refs = {}
-        for values in sketch.components.values():
-            refs.update(intake.component(values))
-            lease.renew()
+        refs, opaque = _take_in(intake, sketch, lease, advance)
         manifest = sketch.manifest(refs, intake.tree)
         try:
             _check_step(run.refresh(), manifest, note.step, base)
             packs = intake.finish()
-            return _publish(core, run, base, manifest, note, packs, intake, lease)
+            return replace(_publish(core, run, base, manifest, note, packs, intake, lease), opaque=opaque)
         except _Exists as found:
-            return Published(found.commit, 0, is_new=False)
+            return Published(found.commit, 0, is_new=False, opaque=opaque)
+
+
+def _take_in(
+    intake: Intake, sketch: Sketch, lease: Lease, advance: Callable[[int], None]
+) -> tuple[dict[Any, Any], tuple[Opaque, ...]]:
+    """Store the leaves and files of a state; return what its trees say of them."""
+    refs: dict[Any, Any] = {}
+    opaque: tuple[Opaque, ...] = ()
+    for name, leaves in sketch.components.items():
+        refs.update(intake.component(leaves))
+        lease.renew()
+        if sketch.files[name]:
+            # Imported here: most commits are of live state only.
+            from cairn.files.take import take_in
+
+            taken = take_in(intake, sketch.files[name], advance)
+            refs.update(taken.refs)
+            opaque += taken.opaque
+            lease.renew()
+    return refs, opaque
 
 
 def tag(core: Core, name: str, target: Commit) -> None:
