@@ -141,7 +141,7 @@ def folders_tree(store: cairn.Store, component: str) -> int:
 
 def test_a_dropped_component_is_not_taken_for_damage(store: cairn.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once gc took a dropped component, every way to it says that it was dropped."""
-    monkeypatch.setattr("cairn.objects.intake.OWN_PACK_BYTES", 1)
+    monkeypatch.setattr("cairn.objects.gather.OWN_PACK_BYTES", 1)
     train(store.run(), 1, 2)
     store.drop(["step:1"], only={"optimizer"})
     assert len(store.gc().deleted) == 1

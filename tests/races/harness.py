@@ -16,7 +16,8 @@ from typing import NamedTuple, NoReturn
 
 import cairn
 from cairn.errors import CairnError
-from cairn.io.disk import Disk, NewFile
+from cairn.io.disk import Disk
+from cairn.io.handles import NewFile
 
 HANG_SECONDS = 60.0
 """After this long a turn counts as a deadlock."""

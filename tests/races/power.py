@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.races.harness import StagedDisk, StagedFile
 
-from cairn.io.disk import NewFile
+from cairn.io.handles import NewFile
 
 MODELLED = ("cairn.json", "runs", "tags", "packs", "trash", "leases", "tmp", "settings")
 """The index is derived and the reserve holds nothing: what a cut does to them cannot matter."""

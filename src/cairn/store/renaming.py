@@ -11,7 +11,7 @@ import contextlib
 from cairn.errors import Conflict
 from cairn.history import names
 from cairn.history.run import Run
-from cairn.io.disk import explained
+from cairn.io.explain import explained
 from cairn.io.leases import leased
 from cairn.io.log import Entry
 from cairn.store.core import Core
