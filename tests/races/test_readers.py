@@ -29,7 +29,7 @@ from tests.races.scenes import (
 
 import cairn
 from cairn.errors import Dropped
-from cairn.objects import intake
+from cairn.objects import gather
 
 READERS = {
     "load": load("step:10"),
@@ -83,7 +83,7 @@ def test_a_state_that_is_open_can_be_read_when_its_commit_was_dropped_and_freed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, own: bool
 ) -> None:
     """gc takes nothing from a live reader: an opened state keeps its packs, whatever becomes of their names."""
-    monkeypatch.setattr(intake, "OWN_PACK_BYTES", 16)
+    monkeypatch.setattr(gather, "OWN_PACK_BYTES", 16)
     root = tmp_path / "each component in packs of its own"
     build(root)
     with cairn.open(root, disk=StagedDisk()) as store:
