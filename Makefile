@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types check experiments clean
+TORCH := torch==2.13.0
+
+.PHONY: demo test test-torch test-all lint types check fuzz experiments clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -16,7 +18,17 @@ demo: $(READY)
 	$(BIN)/python experiments/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadscope
+
+# What needs torch: tests/torch is left out where torch is not installed.
+test-torch: $(VENV)/.torch
+	$(BIN)/python -m pytest tests/torch
+
+test-all: test test-torch
+
+$(VENV)/.torch: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	touch $(VENV)/.torch
 
 lint: $(READY)
 	$(BIN)/ruff check .
