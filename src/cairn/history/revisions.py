@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from cairn.errors import NotFound, UsageError
+from cairn.history import names
 from cairn.history.commit import Commit
 from cairn.history.journal import Journal
 from cairn.history.run import Run
@@ -114,6 +115,11 @@ def _named(journal: Journal, name: str) -> Commit:
     runs = journal.live_runs()
     if name in runs:
         return tip_of(runs[name])
+    if names.is_name(name):
+        run = journal.run(name)
+        error = run.damage(after=run.deleted_at)
+        if error is not None:
+            raise error
     tag = journal.tag(name)
     if tag is not None:
         return tag.commit

@@ -214,8 +214,11 @@ class Run:
         if name == self.name and seq >= entry.seq:
             raise Damaged(f"{entry.file}: expected to continue an earlier entry, found entry {seq}")
         source = self if name == self.name else self._others(name)
-        state = source.state_at(seq, self._depth + 1).copy()
         error = source.damage()
+        seal = next((found.seal for found in source.log.entries if found.seq == seq), None)
+        if error is None and seal != origin.get("entry"):
+            raise Damaged(f"{entry.file}: expected to continue entry {seq} of run {name!r}, found another or none")
+        state = source.state_at(seq, self._depth + 1).copy()
         if error is not None and source is not self:
             self.bad.append((entry, error))
         state.commits = {key: replace(commit, run=self.name) for key, commit in state.commits.items()}
