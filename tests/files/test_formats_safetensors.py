@@ -179,8 +179,9 @@ def test_a_header_of_nothing_is_refused() -> None:
         b"{" + b"[" * 99_999_999,
         b'{"__metadata__":{"a":"' + b"x" * 20_000_000,
         b'{"' + b"\\n" * 10_000_000,
+        b'{"__metadata__":{"a":"' + b"x" * 60_000_000 + b'"}}',
     ],
-    ids=["nested", "text", "escapes"],
+    ids=["nested", "open", "escapes", "long"],
 )
 def test_hostile_headers_take_little_time_and_memory(header: bytes) -> None:
     """HDR-01: no header, up to the longest, takes long, or much more memory than its own bytes and names."""

@@ -91,12 +91,11 @@ class Item:
 def zip_file(items: Iterable[Item], *, comment: bytes = b"", wide: bool = False, gap: bytes = b"") -> bytes:
     """Writes an archive, member by member, then the directory and the end records."""
     out = io.BytesIO()
-    directory = b""
-    count = 0
+    entries = []
     for item in items:
         out.write(gap)
-        directory += _write_member(out, item)
-        count += 1
+        entries.append(_write_member(out, item))
+    directory, count = b"".join(entries), len(entries)
     start, size = out.tell(), len(directory)
     out.write(directory)
     if wide:
@@ -218,9 +217,11 @@ class Gguf:
 
     def file(self) -> bytes:
         """Writes the file."""
-        head = b"GGUF" + struct.pack("<IQQ", self.version, len(self.tensors), self.count) + self.values
-        for name, shape, kind, offset in self.tensors:
-            head += gguf_text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+        start = b"GGUF" + struct.pack("<IQQ", self.version, len(self.tensors), self.count) + self.values
+        head = start + b"".join(
+            gguf_text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+            for name, shape, kind, offset in self.tensors
+        )
         return head + bytes(-len(head) % self.align) + self.data
 
 

@@ -5,8 +5,8 @@ tensors inside. Both recognise a file by its content, believe nothing that it sa
 nothing. A file that is not exactly as its format says has no slices, and the cut says why. Neither the cut nor the
 names are needed to bring a file back: a mistake here can cost sharing, never a byte.
 
-Memory stays below about five times the file's header plus 400 bytes a tensor, of at most 200 000, whatever the
-file says; headers and central directories over 100 000 000 bytes are not read.
+Memory stays below 300 MB whatever the file says: the header, of at most 100 000 000 bytes, at most twice, and some 400
+bytes for each of at most 200 000 tensors; a pickle's names take no more. For files that tools write it is a few MB.
 """
 
 from __future__ import annotations

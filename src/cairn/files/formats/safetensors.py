@@ -29,6 +29,8 @@ from cairn.files.formats.model import (
 from cairn.state.dtypes import SAFETENSORS
 
 METADATA = "__metadata__"
+MAX_TEXT = 16 << 20
+"""Longest name or value of the metadata, because decoding it takes several times its size."""
 
 _BITS = {name: 8 * size for name, (_, size) in SAFETENSORS.items()} | {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 """Bits of an element. The types under a byte are packed, unlike those of ml_dtypes, and so keep their own names."""
@@ -156,6 +158,8 @@ def _unique(raw: bytes, names: set[str]) -> str:
 
 def _text(raw: bytes) -> str:
     """Decode what stands between quotes; an escaped half of a surrogate pair is no text."""
+    if len(raw) > MAX_TEXT:
+        raise Refused(f"expected texts of at most {MAX_TEXT} bytes, found one of {len(raw)}")
     try:
         if b"\\" not in raw:
             return raw.decode("utf-8")
