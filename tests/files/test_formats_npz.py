@@ -118,6 +118,15 @@ def test_doubtful_headers_stay_opaque(text: str) -> None:
     assert time.process_time() - started < 1
 
 
+@pytest.mark.parametrize("descr", ["|b2", "<m4[ns]", "<f16", "<i3", "|V2", "<M8[weeks]"])
+def test_other_types_keep_their_names(descr: str) -> None:
+    """A type that trees have no name for is cut like any other, and keeps the name that numpy gives it."""
+    size = int("".join(filter(str.isdigit, descr)))
+    data = npy(f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (3,), }}", bytes(3 * size))
+    assert pieces(data) == [bytes(3 * size)]
+    assert [tensor.dtype for tensor in names(data)] == [descr]
+
+
 def test_lying_lengths_stay_opaque() -> None:
     """HDR-01: a header longer than the file, or than any header is, is not read."""
     good = npy_file(ARRAYS[0])

@@ -28,7 +28,7 @@ _FIELD = (
 )
 _HEADER = re.compile(rf"\{{{_S}(?:(?:{_FIELD}){_S}(?:,{_S}|(?=\}}))){{3}}\}}{_S}", re.ASCII)
 _OTHER = re.compile(rf"""\{{{_S}['"]descr['"]{_S}:{_S}(?:\[|\(|['"][<>|=]?O['"\d])""")
-_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+_KINDS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
 _NAMES = {library: name for name, library in LIBRARY_NAMES.items()}
 
 
@@ -110,9 +110,11 @@ def _checked(text: str, start: int, stop: int) -> Array:
 
 
 def _name(match: re.Match[str]) -> str:
+    """The name in trees, else numpy's own."""
     kind, size, unit = match["kind"], int(match["size"]), match["unit"] or ""
+    spelled = match["order"] + kind + match["size"] + unit
     if kind in "mM":
         name = ("timedelta64" if kind == "m" else "datetime64") + unit
-        return name if is_time(name) else match["order"] + kind + match["size"] + unit
-    bits = "" if kind == "b" else str(8 * size)
-    return _NAMES.get(_KINDS.get(kind, "?") + bits, match["order"] + kind + match["size"])
+        return name if size == 8 and is_time(name) else spelled
+    library = "bool" if (kind, size) == ("b", 1) else _KINDS.get(kind, "?") + str(8 * size)
+    return _NAMES.get(library, spelled)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cairn.files.formats.model import (
@@ -79,17 +79,21 @@ def looks_like(head: bytes, size: int) -> bool:
 def cut(source: Source) -> tuple[Slice, ...]:
     """Find the tensors' bytes. Raises Refused when the file is not exactly as the format says."""
     header = _header(source)
-    start = 8 + len(header)
-    pieces = [Slice(start + e.begin, start + e.end, max(_BITS.get(e.dtype, 8) // 8, 1)) for e in _entries(header)]
-    return tiled(pieces, start, source.size, "tensors")
+    return _tiled(_entries(header), 8 + len(header), source.size)
 
 
 def tensors(source: Source) -> list[TensorInfo]:
     """Name the tensors in the order of the header. Raises Refused."""
-    cut(source)
     header = _header(source)
     start = 8 + len(header)
-    return [TensorInfo(e.name, e.dtype, e.shape, start + e.begin, start + e.end) for e in _entries(header)]
+    entries = list(_entries(header))
+    _tiled(entries, start, source.size)
+    return [TensorInfo(e.name, e.dtype, e.shape, start + e.begin, start + e.end) for e in entries]
+
+
+def _tiled(entries: Iterable[_Entry], start: int, stop: int) -> tuple[Slice, ...]:
+    pieces = [Slice(start + e.begin, start + e.end, max(_BITS.get(e.dtype, 8) // 8, 1)) for e in entries]
+    return tiled(pieces, start, stop, "tensors")
 
 
 def _header(source: Source) -> bytes:
