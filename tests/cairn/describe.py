@@ -1,6 +1,7 @@
 """A state as text, bit for bit: two states with the same text are the same in type, bits, order and ties.
 
-Knows nothing of cairn, so that what another reader found can be described in a process of its own.
+Knows nothing of cairn, so that what another reader found can be described in a process of its own. Files, folders and
+links are told by what they have: data or read, entries, target.
 """
 
 from __future__ import annotations
@@ -19,9 +20,18 @@ def describe(state: object) -> str:
     return "\n".join(lines)
 
 
-def _describe(value: object, path: str, seen: dict[int, tuple[str, object]], lines: list[str]) -> None:
+def _describe(value: Any, path: str, seen: dict[int, tuple[str, object]], lines: list[str]) -> None:
     kind = type(value).__name__
-    if isinstance(value, Mapping):
+    if hasattr(value, "entries"):
+        lines.append(f"{path}: folder {value.mode:o} of {len(value.entries)}")
+        for name, item in value.entries.items():
+            _describe(item, f"{path}/{_atom(name)}", seen, lines)
+    elif hasattr(value, "mode"):
+        data = value.read() if hasattr(value, "read") else getattr(value, "data", b"")
+        lines.append(f"{path}: file {value.mode:o} {data.hex()}")
+    elif hasattr(value, "target"):
+        lines.append(f"{path}: link to {_atom(value.target)}")
+    elif isinstance(value, Mapping):
         lines.append(f"{path}: {kind} of {len(value)}")
         for key, item in value.items():
             _describe(item, f"{path}/{_atom(key)}", seen, lines)

@@ -75,7 +75,7 @@ def _tree(root: Path, name: str, component: str) -> str:
 
 
 def _manifest(root: Path, name: str) -> str:
-    document: dict[str, Any] = json.loads((root / name).read_bytes())
+    document: dict[str, Any] = json.loads((root / name).read_bytes().split(b"\n")[0])
     return str(document["commit"]["manifest"][0])
 
 

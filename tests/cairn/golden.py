@@ -6,10 +6,12 @@ entry, and every kind of value that is not split into parts.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
 from collections import OrderedDict
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,23 @@ def values() -> dict[str, Any]:
     }
 
 
+def write_files(root: Path) -> None:
+    """Make a folder as a trainer of other habits leaves it: a tensor file, a script, a link, a name that is no text."""
+    (root / "bin").mkdir(mode=0o755)
+    weight = state(100)["model"]["embed"].tobytes()
+    header = b'{"embed":{"dtype":"F32","shape":[3,4],"data_offsets":[0,48]}}   '
+    (root / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + weight)
+    (root / "empty").write_bytes(b"")
+    (root / "bin" / "train.sh").write_bytes(b"#!/bin/sh\nexec train\n")
+    (root / "latest").symlink_to("model.safetensors")
+    Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9")).write_bytes(b"Latin-1\n")
+    for path in (root, root / "bin", root / "bin" / "train.sh"):
+        path.chmod(0o755)
+    for name in os.listdir(root):
+        if (root / name).is_file():
+            (root / name).chmod(0o644)
+
+
 def nan(digits: str) -> float:
     """Make the NaN of these 16 hex digits."""
     return float(np.array(int(digits, 16), "<u8").view("<f8"))
@@ -102,7 +121,11 @@ def nan(digits: str) -> float:
 def build(root: Path) -> None:
     """Make the golden store in a new folder."""
     disk = FixedDisk()
-    with patch("cairn.store.handle.provenance", lambda: PROVENANCE), cairn.init(root, disk=disk) as store:
+    with ExitStack() as fixed:
+        fixed.enter_context(patch("cairn.store.handle.provenance", lambda: PROVENANCE))
+        # Files that are read at the same time would lie in the pack in any order.
+        fixed.enter_context(patch("cairn.files.take.READERS", 1))
+        store = fixed.enter_context(cairn.init(root, disk=disk))
         _fill(store, disk)
     fold(root / "runs" / "main", 3)
     for path in root.iterdir():
@@ -113,7 +136,10 @@ def build(root: Path) -> None:
 def _fill(store: cairn.Store, disk: FixedDisk) -> None:
     main = store.run("main")
     disk.next()
-    main.commit(state(100), step=100, epoch=0, metrics={"loss": 2.5, "tokens": 4096}, message="first\nlight")
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder))
+        first = {**state(100), "files": cairn.folder(folder)}
+        main.commit(first, step=100, epoch=0, metrics={"loss": 2.5, "tokens": 4096}, message="first\nlight")
     disk.next()
     main.commit(state(200), step=200, epoch=1, metrics={"loss": 1.25, "best": float("inf")})
     disk.next()

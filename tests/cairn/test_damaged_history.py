@@ -79,6 +79,23 @@ def test_an_entry_that_makes_no_sense_is_found(copy: Path, change: dict[str, Any
             store.load("latest")
 
 
+def test_a_log_that_another_continues_is_not_exchanged_unseen(copy: Path, tmp_path: Path) -> None:
+    """The entry that a renamed run continues is named by its seal: another log, or a shorter one, is found."""
+    other = build(tmp_path / "other")
+    with cairn.open(copy) as store:
+        store.rename_run("main", "first-run")
+    for entry in ("00000001.json", "00000002.json"):
+        whole = (copy / "runs/main" / entry).read_bytes()
+        folders.write(copy / "runs/main" / entry, (other / "runs/main" / entry).read_bytes())
+        assert bad_files(copy) & {"runs/main/00000002.json", "runs/main/00000003.json", "runs/first-run/00000001.json"}
+        folders.write(copy / "runs/main" / entry, whole)
+    for entry in ("00000003.json", "00000002.json"):
+        (copy / "runs/main" / entry).unlink()
+    assert bad_files(copy) == {"runs/first-run/00000001.json"}
+    with cairn.open(copy) as store, pytest.raises(cairn.Damaged, match=r"first-run/00000001\.json"):
+        store.load("first-run")
+
+
 def test_the_newest_commit_is_not_guessed(copy: Path) -> None:
     """With an unreadable newest entry nothing passes for the tip: a trainer must not go on from an older step."""
     changed(copy / "runs/main/00000002.json", lambda data: flip(data, 200))
