@@ -19,15 +19,15 @@ MAX_NPY_HEADER = 1 << 16
 
 _S = r"[ \t\n]*+"
 _DESCR = r"""(?P<q>['"])(?P<order>[<>|=]?)(?P<kind>[biufcmMSUV])(?P<size>\d{1,9})(?P<unit>\[\w{1,12}\])?(?P=q)"""
-_EXTENT = rf"\d{{1,19}}+L?{_S}"
+_EXTENT = rf"(?:0|[1-9]\d{{0,18}}+)L?{_S}"
 _SHAPE = rf"\({_S}(?P<shape>|(?:{_EXTENT},{_S}){{1,{MAX_DIMENSIONS}}}+(?:{_EXTENT})?)\)"
 _FIELD = (
-    rf"""['"]descr['"]{_S}:{_S}{_DESCR}"""
-    rf"""|['"]fortran_order['"]{_S}:{_S}(?P<fortran>True|False)"""
-    rf"""|['"]shape['"]{_S}:{_S}{_SHAPE}"""
+    rf"""(?:'descr'|"descr"){_S}:{_S}{_DESCR}"""
+    rf"""|(?:'fortran_order'|"fortran_order"){_S}:{_S}(?P<fortran>True|False)"""
+    rf"""|(?:'shape'|"shape"){_S}:{_S}{_SHAPE}"""
 )
 _HEADER = re.compile(rf"\{{{_S}(?:(?:{_FIELD}){_S}(?:,{_S}|(?=\}}))){{3}}\}}{_S}", re.ASCII)
-_OTHER = re.compile(rf"""\{{{_S}['"]descr['"]{_S}:{_S}(?:\[|\(|['"][<>|=]?O['"\d])""")
+_OTHER = re.compile(rf"""\{{{_S}(?:'descr'|"descr"){_S}:{_S}(?:\[|\(|['"][<>|=]?O['"\d])""")
 _KINDS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
 _NAMES = {library: name for name, library in LIBRARY_NAMES.items()}
 

@@ -22,8 +22,10 @@ _END64 = struct.Struct("<4sQHHIIQQQQ")
 _LOCATOR = struct.Struct("<4sIQI")
 
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
-_ENCRYPTED = 0x0001 | 0x0040 | 0x2000
-"""Flags: encrypted, strongly encrypted, directory masked."""
+_VERSION = 63
+"""Newest version of the format whose members are what they seem."""
+_HIDDEN = 0x0001 | 0x0020 | 0x0040 | 0x2000
+"""Flags: encrypted, patched, strongly encrypted, directory masked."""
 _DESCRIPTOR = 0x0008
 """Flag: sizes and checksum stand behind the data."""
 _MARK = b"PK\x07\x08"
@@ -157,8 +159,8 @@ def _listed(source: Source, directory: _Directory) -> Iterator[_Listed]:
             raise Refused(f"expected member {number} of the directory, found {sig!r}")
         if name in names:
             raise Refused(f"expected members of different names, found {_show(name)} twice")
-        if flags & _ENCRYPTED:
-            raise Refused(f"expected members that are not encrypted, found {_show(name)} encrypted")
+        if flags & _HIDDEN or fields[2] & 0xFF > _VERSION:
+            raise Refused(f"expected members that are not encrypted, found {_show(name)} encrypted or in a newer way")
         names.add(name)
         wide = _widened((fields[9], fields[8], fields[16]), fields[13], data[extra_at:comment_at], name)
         yield _Listed(name, flags, method, crc, wide[1], wide[0], wide[2])
@@ -201,7 +203,7 @@ def _located(window: _Window, entry: _Listed) -> Member:
     head = window.read(entry.header + _LOCAL.size, name_size + extra_size, "a member's name")
     if sig != b"PK\x03\x04" or head[:name_size] != entry.name or method != entry.method:
         raise Refused(f"expected the header of {_show(entry.name)} at {entry.header}, found another")
-    if (flags ^ entry.flags) & (_ENCRYPTED | _DESCRIPTOR):
+    if (flags ^ entry.flags) & (_HIDDEN | _DESCRIPTOR):
         raise Refused(f"expected the flags of {_show(entry.name)} to agree, found {flags:#x} and {entry.flags:#x}")
     if _FULL32 in (packed, size):
         size, packed, _ = _widened((size, packed, 0), 0, head[name_size:], entry.name)
