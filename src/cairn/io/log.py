@@ -101,8 +101,10 @@ class Log:
         """
         seq = document["seq"]
         if seq == 1:
-            self._disk.make_folder(self.folder.parent)
-            self._disk.make_folder(self.folder)
+            for folder in (self.folder.parent, self.folder):
+                self._disk.make_folder(folder, sync=False)
+                # Also when it is there: whoever made it may not have come to this.
+                self._disk.sync_folder(folder.parent)
         data = canonical.seal(document)
         try:
             self._disk.write_new(self.path(seq), data, tmp=tmp)

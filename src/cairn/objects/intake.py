@@ -137,7 +137,7 @@ class Intake:
         """
         self._write_shared(self._shared, self._trees)
         for _ in range(_ATTEMPTS):
-            lost = secure(self._disk, self._layout, self._sizes)
+            lost = secure(self._disk, self._layout, self._blobs, self._sizes)
             if not lost:
                 return sorted(self._sizes)
             self._replace(lost)

@@ -69,7 +69,10 @@ class PackWriter:
             self._flush()
 
     def finish(self) -> str:
-        """Write the header, make the pack durable and give it its name; return its id."""
+        """Write the header, make the pack durable and give it its name; return its id.
+
+        The name is made durable by `presence.secure`, before anything needs it.
+        """
         self._flush()
         pack_id, head = encode_header(
             self._blobs, trees=self._trees, write_id=self._write_id, serial=self._serial, reserved=self._head
@@ -79,9 +82,8 @@ class PackWriter:
         self._file.close()
         target = self._layout.pack(pack_id)
         self._disk.make_folder(self._layout.packs)
-        self._disk.make_folder(target.parent)
+        self._disk.make_folder(target.parent, sync=False)
         self._disk.rename(self._tmp, target)
-        self._disk.sync_folder(target.parent)
         return pack_id
 
     def abandon(self) -> None:

@@ -145,9 +145,18 @@ class Collection:
         )
 
     def take_over(self) -> None:
-        """Put what earlier gcs left under this gc's name."""
-        for item in list_trash(self.core.disk, self.core.layout):
-            self._move_to_trash(self.core.layout.trashed(item), item.pack_id)
+        """Put what earlier gcs left under this gc's name.
+
+        A power cut during a move can leave both names, and moving a file onto itself does nothing.
+        """
+        disk, layout = self.core.disk, self.core.layout
+        for item in list_trash(disk, layout):
+            source = layout.trashed(item)
+            in_place = disk.size(layout.pack(item.pack_id))
+            if in_place is None or in_place != disk.size(source):
+                self._move_to_trash(source, item.pack_id)
+            if disk.size(source) is not None:
+                disk.unlink(source)
 
     def trash(self, dead: Iterable[DeadPack]) -> None:
         """Rename dead packs into the trash."""
@@ -157,10 +166,11 @@ class Collection:
             source = self.core.layout.pack(pack.id)
             if self._move_to_trash(source, pack.id):
                 folders.add(source.parent)
-        for folder in sorted(folders):
-            self.core.disk.sync_folder(folder)
+        # The new names first: a pack must have one of its names after a power cut.
         if self.judged:
             self.core.disk.sync_folder(self.core.layout.trash)
+        for folder in sorted(folders):
+            self.core.disk.sync_folder(folder)
 
     def wait(self, patience: float) -> tuple[str, ...]:
         """Wait for the operations that are alive now; return those that did not end in time."""
@@ -182,6 +192,7 @@ class Collection:
         if not self.judged:
             return ()
         live = mark(self.core)
+        self._settle_entries()
         restored = []
         for pack_id, item in list(self.judged.items()):
             header = self._header_in_trash(item)
@@ -219,6 +230,12 @@ class Collection:
             if writer is not None and writer not in alive and disk.is_locked(layout.tmp / name) is not True:
                 disk.unlink(layout.tmp / name)
         leases.sweep(disk, layout)
+
+    def _settle_entries(self) -> None:
+        """Make what was read durable: a drop that a power cut undoes must not have cost a pack."""
+        journal = self.core.journal
+        for log in (*(run.log for run in journal.runs().values()), *journal.tag_logs().values()):
+            self.core.disk.sync_folder(log.folder)
 
     def _move_to_trash(self, source: Path, pack_id: str) -> bool:
         item = Trashed(self.gc_id, pack_id)

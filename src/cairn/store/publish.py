@@ -92,6 +92,8 @@ def commit(
             packs = intake.finish()
             return replace(_publish(core, run, base, manifest, note, packs, intake, lease), opaque=opaque)
         except _Exists as found:
+            # Whoever made that entry may not have come to this.
+            core.disk.sync_folder(run.log.folder)
             return Published(found.commit, 0, is_new=False, opaque=opaque)
 
 
@@ -178,6 +180,8 @@ def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
     run.check_has(targets)
     targets = [run.state.commits[target.id] for target in targets if run.state.commits[target.id].dropped]
     if not targets:
+        # Whoever made the entries that were read may not have come to this.
+        core.disk.sync_folder(run.log.folder)
         return
     with explained("undropping", core.layout.root), leased(core.disk, core.layout, "undrop") as lease:
         for target in targets:
@@ -205,7 +209,7 @@ def _secure(core: Core, target: Commit, skip: tuple[str, ...]) -> list[str]:
         for ref in blobs_of(core, target.root, skip):
             header = _pack_of(core, ref, target)
             sizes[header.pack_id] = header.size
-        lost = secure(core.disk, core.layout, sizes)
+        lost = secure(core.disk, core.layout, core.blobs, sizes)
         if not lost:
             return sorted(sizes)
         for pack_id in lost:

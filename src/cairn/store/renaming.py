@@ -25,8 +25,12 @@ def rename_run(core: Core, old: str, new: str) -> None:
     end = source.log.entries[-1]
     origin = {"run": old, "seq": end.seq, "entry": end.seal}
     with explained("renaming a run", core.layout.root), leased(core.disk, core.layout, "run rename") as lease:
-        if _continues(target) != origin:
+        # What the new name continues must be there for good, and so must the new name before the old one ends.
+        if _continues(target) == origin:
+            core.disk.sync_folder(target.log.folder)
+        else:
             check_absent(core, target, but=old)
+            core.disk.sync_folder(source.log.folder)
             fields = {"continues": origin}
             core.journal.append(target.log, lease, "create", fields, lambda: check_absent(core, target, but=old))
         begun = target.refresh().log.entries[-1]
