@@ -2,7 +2,7 @@
 
 The bytes of a file are safe once the file was forced to the medium, a name (made, moved or removed) once its folder
 was. What is not safe may be there after the cut or not, each name and each file for itself; a move may leave both
-names, or none. Real file systems promise more, in different ways; a store that survives this survives all of them.
+names but never none. Real file systems promise more, in different ways; a store that survives this survives them all.
 """
 
 from __future__ import annotations
@@ -31,12 +31,26 @@ class Node:
     safe: bytes | None = None
     names: dict[str, Node] = field(default_factory=dict)
     """The safe names of a folder."""
-    pending: dict[str, list[Node | None]] = field(default_factory=dict)
-    """What happened to names since the folder was forced: the new holder of the name, or None."""
+    pending: dict[str, list[Node | Moved | None]] = field(default_factory=dict)
+    """What happened to names since the folder was forced: the new holder of the name, or what became of the old."""
 
     def get(self, name: str) -> Node | None:
         """Who has the name now."""
-        return self.pending[name][-1] if name in self.pending else self.names.get(name)
+        holder = self.pending[name][-1] if name in self.pending else self.names.get(name)
+        return holder if isinstance(holder, Node) else None
+
+    def history(self, name: str) -> list[Node | Moved | None]:
+        """Who has had the name: the safe holder first, the holder now last."""
+        return [self.names.get(name), *self.pending.get(name, ())]
+
+
+@dataclass(eq=False)
+class Moved:
+    """The end of a name that gave its file another."""
+
+    node: Node
+    folder: Node
+    name: str
 
 
 Item = tuple[Node, str]
@@ -63,20 +77,30 @@ class Platter:
             node = node.get(name) if node is not None else None
         return node
 
-    def put(self, path: Path, node: Node | None) -> None:
+    def put(self, path: Path, node: Node | Moved | None) -> None:
         """Give a name to a node, or to nobody."""
         folder = self.node(path.parent)
         if folder is not None and (folder is not self.top or path.name in MODELLED):
             folder.pending.setdefault(path.name, []).append(node)
 
+    def move(self, source: Path, target: Path) -> None:
+        """Give a file another name."""
+        node, folder = self.node(source), self.node(target.parent)
+        self.put(target, node)
+        if node is not None and folder is not None:
+            self.put(source, Moved(node, folder, target.name))
+
     def force(self, path: Path) -> None:
-        """Make the names in a folder safe."""
+        """Make the names in a folder safe, and with the end of a name the one that came for it."""
         folder = self.node(path) if path.is_relative_to(self.root) else None
         if folder is not None:
             for name, changes in folder.pending.items():
                 folder.names.pop(name, None)
-                if (holder := changes[-1]) is not None:
+                holder = changes[-1]
+                if isinstance(holder, Node):
                     folder.names[name] = holder
+                elif isinstance(holder, Moved) and holder.node in holder.folder.pending.get(holder.name, ()):
+                    holder.folder.names[holder.name] = holder.node
             folder.pending.clear()
 
     def unsafe(self) -> list[Item]:
@@ -92,8 +116,8 @@ class Platter:
                 items.append((node, ""))
             items.extend((node, name) for name in node.pending)
             for name in sorted(node.names.keys() | node.pending.keys()):
-                for holder in (node.names.get(name), *node.pending.get(name, ())):
-                    if holder is not None:
+                for holder in node.history(name):
+                    if isinstance(holder, Node):
                         visit(holder)
 
         visit(self.top)
@@ -112,24 +136,31 @@ class Platter:
                 drawn.get((id(item[0]), item[1]), 0.0) * count
             )
 
-    def survivors(self, choice: Choice) -> dict[Path, bytes | None]:
-        """What is there after a cut: the bytes of each file, None for a folder."""
-        found: dict[Path, bytes | None] = {}
+    def survivors(self, choice: Choice) -> dict[Path, Node]:
+        """What is there after a cut."""
+        least = self._moved(choice)
+        found: dict[Path, Node] = {}
 
         def visit(node: Node, at: Path) -> None:
-            if not node.is_folder:
-                found[at] = _bytes_left(node, choice((node, ""), 1))
-                return
-            found[at] = None
+            found[at] = node
             for name in sorted(node.names.keys() | node.pending.keys()):
-                changes = [node.names.get(name), *node.pending.get(name, ())]
-                kept = choice((node, name), len(changes) - 1) if len(changes) > 1 else 0
-                holder = changes[kept]
-                if holder is not None:
+                kept = choice((node, name), len(node.pending[name])) if name in node.pending else 0
+                holder = node.history(name)[max(kept, least.get((id(node), name), 0))]
+                if isinstance(holder, Node):
                     visit(holder, at / name)
 
         visit(self.top, Path())
         return found
+
+    def _moved(self, choice: Choice) -> dict[tuple[int, str], int]:
+        """How many changes of a name survive at least, because the name that a file had before is gone."""
+        least: dict[tuple[int, str], int] = {}
+        for node, name in self.unsafe():
+            if name:
+                holder = node.history(name)[choice((node, name), len(node.pending[name]))]
+                if isinstance(holder, Moved) and holder.node in (later := holder.folder.pending.get(holder.name, [])):
+                    least[id(holder.folder), holder.name] = later.index(holder.node) + 1
+        return least
 
 
 def _scan(path: Path) -> Node:
@@ -139,28 +170,33 @@ def _scan(path: Path) -> Node:
     return Node(False, data, data)
 
 
-def _bytes_left(node: Node, kept: int) -> bytes:
-    if kept or node.safe == node.data:
+def bytes_left(node: Node, choice: Choice) -> bytes:
+    """What a file holds after a cut."""
+    if node.safe == node.data or choice((node, ""), 1):
         return node.data
     # Where the length is on the medium and the data is not, a file reads as zeros.
     return node.safe if node.safe is not None else bytes(len(node.data))
 
 
-def write_out(found: dict[Path, bytes | None], target: Path) -> None:
-    """Make a store folder of what a cut left."""
-    for at, data in found.items():
-        if data is None:
+def write_out(found: dict[Path, Node], choice: Choice, target: Path) -> None:
+    """Make a store folder of what a cut left; a file with two names has two names there."""
+    written: dict[int, Path] = {}
+    for at, node in found.items():
+        if node.is_folder:
             (target / at).mkdir(parents=True)
+        elif id(node) in written:
+            (target / at).hardlink_to(written[id(node)])
         else:
-            (target / at).write_bytes(data)
+            written[id(node)] = target / at
+            (target / at).write_bytes(bytes_left(node, choice))
 
 
-def fingerprint(found: dict[Path, bytes | None]) -> bytes:
+def fingerprint(found: dict[Path, Node], choice: Choice) -> bytes:
     """Tell apart what cuts left, as far as it can matter: what lies in tmp and leases after a cut is dead."""
     digest = hashlib.sha256()
-    for at, data in sorted(found.items()):
+    for at, node in sorted(found.items(), key=lambda item: item[0]):
         if at.parts[:1] not in (("tmp",), ("leases",)):
-            digest.update(f"{at} {None if data is None else len(data)}\n".encode() + (data or b""))
+            digest.update(f"{at} {node.is_folder}\n".encode() + bytes_left(node, choice))
     return digest.digest()
 
 
@@ -212,9 +248,7 @@ class PoweredDisk(StagedDisk):
 
     def rename(self, source: Path, target: Path) -> None:
         super().rename(source, target)
-        node = self.platter.node(source)
-        self.platter.put(source, None)
-        self.platter.put(target, node)
+        self.platter.move(source, target)
 
     def unlink(self, path: Path) -> bool:
         done = super().unlink(path)
