@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 from safetensors import safe_open
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from tests.cairn import folders, golden
 from tests.cairn.describe import describe
 
@@ -41,8 +41,11 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The golden store with one more, wide commit."""
     root = tmp_path_factory.mktemp("wide") / "store"
     golden.build(root)
+    folder = root.with_name("folder")
+    folder.mkdir()
+    save_file({f"t{number}": np.full(2, number) for number in range(1500)}, folder / "model.safetensors")
     with cairn.open(root) as store:
-        store.run("wide").commit(wide_state(), step=1)
+        store.run("wide").commit({**wide_state(), "files": cairn.folder(folder)}, step=1)
     return root
 
 
