@@ -115,13 +115,13 @@ def _find_directory(source: Source) -> _Directory:
 
 def _large_directory(source: Source, at: int, locator: bytes, small: tuple[int, int, int]) -> _Directory:
     """Read the end record for large archives, with which the small one must agree where it says anything."""
-    _, _, record, _ = _LOCATOR.unpack(locator)
+    _, part, record, parts = _LOCATOR.unpack(locator)
     sig, length, _, _, disk, first, here, count, size, start = _END64.unpack(
         source.exact(record, _END64.size, "an end record for large archives")
     )
     if sig != b"PK\x06\x06" or record + 12 + length != at or length < _END64.size - 12:
         raise Refused(f"expected an end record for large archives from {record} to {at}, found another length or kind")
-    if (disk, first) != (0, 0) or here != count:
+    if (part, disk, first) != (0, 0, 0) or parts > 1 or here != count:
         raise Refused(f"expected an archive in one part, found part {disk} of several")
     for value, found, full in zip((count, size, start), small, (_FULL16, _FULL32, _FULL32), strict=True):
         if found not in (value, full):
