@@ -144,6 +144,7 @@ def test_a_deleted_run_is_gone_and_its_name_free(store: cairn.Store) -> None:
         store.delete_run("main")
     store.gc()
     assert describe(store.load("kept")) == describe(state(1))
+    assert store.commit(store.commit("kept").id[:10]) == store.commit("kept")
     (again,) = train(store.run(), 9)
     assert again.parents == ()
     assert steps(store.log()) == [9]

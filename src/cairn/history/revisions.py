@@ -133,7 +133,9 @@ def _named(journal: Journal, name: str) -> Commit:
 
 
 def _by_prefix(journal: Journal, prefix: str) -> Commit:
-    found = {commit.id: commit for commit in journal.commits() if commit.id.startswith(prefix)}
+    tagged = {tag.commit.id: tag.commit for tag in journal.tags().values()}
+    known = tagged | {commit.id: commit for commit in journal.commits()}
+    found = {commit_id: commit for commit_id, commit in known.items() if commit_id.startswith(prefix)}
     if len(found) == 1:
         return next(iter(found.values()))
     if found:
