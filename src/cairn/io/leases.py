@@ -35,7 +35,7 @@ EXPIRY_SECONDS = 24 * 3600
 
 _ATTEMPTS = 8
 
-_gc_locks: set[tuple[int, int]] = set()
+_gc_locks: set[tuple[int, int, int]] = set()
 _gc_locks_guard = threading.Lock()
 
 
@@ -169,22 +169,32 @@ def sole_gc(disk: Disk, layout: Layout) -> Iterator[None]:
     """
     disk.make_folder(layout.leases)
     path = layout.leases / "gc.lock"
-    disk.step("open", path)
-    with path.open("ab+") as file:
-        stat = os.fstat(file.fileno())
-        key = (stat.st_dev, stat.st_ino)
-        with _gc_locks_guard:
-            if key in _gc_locks:
-                raise Busy(f"another gc of this process is at work in {layout.root}; wait for it to end")
+    with _sole_in_process(layout):
+        disk.step("open", path)
+        with path.open("ab+") as file:
             _lock_record(file.fileno(), path)
-            _gc_locks.add(key)
-        try:
             file.truncate(0)
             file.write(canonical.encode({"since": disk.now().isoformat(timespec="seconds"), **process.identity()}))
             file.flush()
             yield
-        finally:
-            _gc_locks.discard(key)
+
+
+@contextmanager
+def _sole_in_process(layout: Layout) -> Iterator[None]:
+    """Hold the place of the one gc of this process. Looked at before the lock's file, never the other way round.
+
+    A record lock ends as soon as its process closes any descriptor of the file, also one that failed to get it.
+    """
+    stat = os.stat(layout.leases)
+    key = (os.getpid(), stat.st_dev, stat.st_ino)
+    with _gc_locks_guard:
+        if key in _gc_locks:
+            raise Busy(f"another gc of this process is at work in {layout.root}; wait for it to end")
+        _gc_locks.add(key)
+    try:
+        yield
+    finally:
+        _gc_locks.discard(key)
 
 
 def _lock_record(descriptor: int, path: Path) -> None:
