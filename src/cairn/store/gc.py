@@ -117,11 +117,15 @@ class Collection:
 
     core: Core
     gc_id: str = field(init=False)
+    is_shared: bool = field(init=False)
     judged: dict[str, Trashed] = field(default_factory=dict)
+    young: set[str] = field(default_factory=set)
+    """What is judged and may go back, but has not been in the trash for long enough to be deleted."""
     sizes: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.gc_id = self.core.disk.new_id()
+        self.is_shared = process.is_network_mount(self.core.layout.root)
 
     def run(self, patience: float) -> GcPlan:
         """Carry out the steps in their order."""
@@ -145,7 +149,7 @@ class Collection:
         )
 
     def take_over(self) -> None:
-        """Put what earlier gcs left under this gc's name.
+        """Put what earlier gcs left under this gc's name, once it may be deleted: the time since a move is counted.
 
         A power cut during a move can leave both names, and moving a file onto itself does nothing.
         """
@@ -153,9 +157,12 @@ class Collection:
         for item in list_trash(disk, layout):
             source = layout.trashed(item)
             in_place = disk.size(layout.pack(item.pack_id))
-            if in_place is None or in_place != disk.size(source):
-                self._move_to_trash(source, item.pack_id)
-            if disk.size(source) is not None:
+            if in_place is not None and in_place == disk.size(source):
+                disk.unlink(source)
+            elif not self._has_waited(item):
+                self.judged[item.pack_id] = item
+                self.young.add(item.pack_id)
+            elif self._move_to_trash(source, item.pack_id) and disk.size(source) is not None:
                 disk.unlink(source)
 
     def trash(self, dead: Iterable[DeadPack]) -> None:
@@ -166,6 +173,8 @@ class Collection:
             source = self.core.layout.pack(pack.id)
             if self._move_to_trash(source, pack.id):
                 folders.add(source.parent)
+                if self.is_shared:
+                    self.young.add(pack.id)
         # The new names first: a pack must have one of its names after a power cut.
         if self.judged:
             self.core.disk.sync_folder(self.core.layout.trash)
@@ -209,7 +218,7 @@ class Collection:
         for pack_id, item in self.judged.items():
             path = self.core.layout.trashed(item)
             size = self.core.disk.size(path) or 0
-            if self._has_waited(item) and self.core.disk.unlink(path):
+            if pack_id not in self.young and self.core.disk.unlink(path):
                 self.sizes[pack_id] = size
                 deleted.append(pack_id)
                 self.core.blobs.forget(pack_id)
@@ -267,7 +276,7 @@ class Collection:
 
     def _has_waited(self, item: Trashed) -> bool:
         """On a network file system a lease may be invisible from here, so the trash waits for a day."""
-        if not process.is_network_mount(self.core.layout.root):
+        if not self.is_shared:
             return True
         return leases.store_age(self.core.disk, self.core.layout, self.core.layout.trashed(item)) > NETWORK_SECONDS
 
