@@ -18,6 +18,7 @@ import sys
 import tempfile
 import zipfile
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import cairn
@@ -150,9 +151,13 @@ def tensor_blobs(folder: Path) -> list[tuple[str, int]]:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             data = path.read_bytes()
-            cut = cut_file(lambda offset, size, data=data: data[offset : offset + size], len(data))
+            cut = cut_file(partial(_read_at, data), len(data))
             found += [(blob_id(data[s.start : s.stop]), s.stop - s.start) for s in cut.slices]
     return found
+
+
+def _read_at(data: bytes, offset: int, size: int) -> bytes:
+    return data[offset : offset + size]
 
 
 def digests(folder: Path) -> dict[str, str]:
