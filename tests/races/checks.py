@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.races.harness import Outcome, StagedDisk
-from tests.races.scenes import View, commit, look, state, verify
+from tests.races.harness import StagedDisk
+from tests.races.scenes import View, commit, look, verify
 
 import cairn
 
 
+def sound(root: Path) -> View:
+    """Open a store anew, verify it, and return what it holds. Raises AssertionError or CairnError."""
+    with cairn.open(root, disk=StagedDisk()) as store:
+        view = look(store, load=False)
+        verify(store)
+    return view
+
+
 def whole(root: Path) -> View:
-    """Open a store anew, read all of it, and return what it holds. Raises AssertionError or CairnError."""
+    """As `sound`, and everything that is kept loads and is what was committed."""
     with cairn.open(root, disk=StagedDisk()) as store:
         view = look(store)
         verify(store)
@@ -20,9 +28,7 @@ def whole(root: Path) -> View:
 
 def goes_on(root: Path) -> View:
     """Commit and collect as if nothing had happened; nothing may be lost, and no garbage may be left."""
-    with cairn.open(root, disk=StagedDisk()) as store:
-        before = look(store, load=False)
-        verify(store)
+    before = sound(root)
     with cairn.open(root, disk=StagedDisk()) as store:
         commit("next", 99, run="main")(store)
         plan = store.gc(patience=0)
@@ -44,13 +50,3 @@ def no_garbage(root: Path) -> None:
     assert (root / "reserve").exists()
     with cairn.open(root, disk=StagedDisk()) as store:
         assert not store.gc(dry_run=True).dead
-
-
-def honest(outcome: Outcome, allowed: tuple[type[cairn.CairnError], ...]) -> None:
-    """An operation did what it was asked for, or refused for a reason that the race can give."""
-    assert outcome.succeeded or isinstance(outcome.error, allowed), repr(outcome.error)
-
-
-def is_state(key: str) -> bool:
-    """Whether a message names a state."""
-    return bool(state(key))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
-from tests.races.scenes import Builder, Scene
+from tests.races.scenes import Builder, Scene, build, build_with_needed_trash, build_with_trash
+
+from cairn.io import leases
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +22,16 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Builder], Scene
         return built[builder]
 
     return give
+
+
+@pytest.fixture
+def no_gc_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets several gcs run at the same time: the lock spares them work, it is not what keeps content."""
+    monkeypatch.setattr(leases, "sole_gc", lambda disk, layout: nullcontext())
+
+
+@pytest.fixture
+def built(scene: Callable[[Builder], Scene]) -> None:
+    """Makes sure that every store was built before a test breaks the library."""
+    for builder in (build, build_with_trash, build_with_needed_trash):
+        scene(builder)

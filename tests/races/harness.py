@@ -169,14 +169,28 @@ def killed(root: Path, operation: Operation, at: int, *, looks: bool = False) ->
     return perform(root, operation, disk)
 
 
+def spread(total: int, most: int) -> range:
+    """At most so many of the numbers below a total, evenly spread."""
+    return range(0, total, max(1, -(-total // most)))
+
+
+Place = Callable[[Point], bool]
+"""Where to stop: before the first point for which it says so."""
+
+
 class Turn(NamedTuple):
-    """Whose turn it is: for so many points, to its end (`None`), or to its death (`KILL`)."""
+    """Whose turn it is: for so many points, up to a place, to its end (`None`), or to its death (`KILL`)."""
 
     who: str
-    points: int | None
+    how_far: int | Place | None
 
 
 KILL = -1
+
+
+def before(name: str, folder: str = "") -> Place:
+    """The place before a point of this name at a path with such a part."""
+    return lambda point: point.name == name and (not folder or folder in point.path.parts)
 
 
 class _Actor(threading.Thread):
@@ -187,7 +201,7 @@ class _Actor(threading.Thread):
         self._root, self._operation, self._disk = root, operation, disk
         self._disk.at = self._pause
         self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
-        self._left: int | None = 0
+        self._left: int | Place | None = 0
         self.outcome: Outcome | None = None
         self.crash: BaseException | None = None
 
@@ -200,10 +214,10 @@ class _Actor(threading.Thread):
         finally:
             self._done.release()
 
-    def take_turn(self, points: int | None) -> None:
+    def take_turn(self, how_far: int | Place | None) -> None:
         """Let the operation go on, and return when it stops."""
         if self.outcome is None and self.crash is None:
-            self._left = points
+            self._left = how_far
             if not self.is_alive():
                 self.start()
             self._go.release()
@@ -219,12 +233,12 @@ class _Actor(threading.Thread):
             self.join(HANG_SECONDS)
 
     def _pause(self, number: int) -> None:
-        while self._left == 0:
+        while self._left == 0 or (callable(self._left) and self._left(self._disk.points[number])):
             self._done.release()
             self._go.acquire()
         if self._left == KILL:
             self._disk.die()
-        if self._left is not None:
+        if isinstance(self._left, int):
             self._left -= 1
 
 
@@ -246,7 +260,7 @@ def interleaved(
     }
     try:
         for turn in turns:
-            actors[turn.who].take_turn(turn.points)
+            actors[turn.who].take_turn(turn.how_far)
         if between is not None:
             between()
         for actor in actors.values():

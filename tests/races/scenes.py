@@ -60,9 +60,9 @@ def commit(key: str, step: int, run: str = "main") -> Operation:
     return lambda store: store.run(run).commit(state(key), step=step, message=key)
 
 
-def gc(keep_last: int | None = None) -> Operation:
-    """Free space without waiting for anybody; with a rule, drop first."""
-    return lambda store: store.gc(keep_last=keep_last, run="main" if keep_last else None, patience=0)
+def gc(keep_last: int | None = None, patience: float = 0) -> Operation:
+    """Free space, by default without waiting for anybody; with a rule, drop first."""
+    return lambda store: store.gc(keep_last=keep_last, run="main" if keep_last else None, patience=patience)
 
 
 def tag(name: str, revision: str) -> Operation:
@@ -137,21 +137,32 @@ def after(*operations: Operation) -> Operation:
     return run
 
 
+def anew(operation: Operation) -> Operation:
+    """An operation that must make the index from the packs that are there."""
+
+    def run(store: cairn.Store) -> object:
+        for path in store.path.glob("index.sqlite*"):
+            path.unlink()
+        return operation(store)
+
+    return run
+
+
 # Stores.
 
-DEAD, FIRST, SECOND, TIP, SIDE = "dead", "first", "second", "tip", "side"
+DEAD, FIRST, TIP, SIDE = "dead", "first", "tip", "side"
 """The states of `build`."""
 
 
 def build(root: Path) -> None:
     """Make a store whose races matter.
 
-    Run main has steps 0 to 4. Step 1 (`dead`) was dropped, and a pack holds only what it alone needed. Steps 2 and 3
-    go when a rule keeps the last one. Run side starts from step 0 and has a commit of its own. Tag kept is step 0.
+    Run main has steps 0 to 3. Step 1 (`dead`) was dropped, and a pack holds only what it alone needed. Step 2 goes when
+    a rule keeps the last one. Run side starts from step 0 and has a commit of its own. Tag kept is step 0.
     """
     with cairn.init(root, disk=StagedDisk()) as store:
         main = store.run("main")
-        for step, key in enumerate(("ground", DEAD, FIRST, SECOND, TIP)):
+        for step, key in enumerate(("ground", DEAD, FIRST, TIP)):
             main.commit(state(key), step=step, message=key)
         store.create_run("side", "main@0").commit(state(SIDE), step=3, message=SIDE)
         store.tag("kept", "main@0")

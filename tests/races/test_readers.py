@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.races.checks import goes_on, whole
-from tests.races.harness import Operation, StagedDisk, Turn, interleaved, perform
+from tests.races.harness import Operation, StagedDisk, Turn, interleaved, perform, spread
 from tests.races.scenes import (
     DEAD,
     FIRST,
@@ -39,7 +39,6 @@ READERS = {
     "du": lambda store: store.du(),
 }
 WRITERS = {
-    "commit": commit("new", 20, "side"),
     "commit of dropped content": commit(DEAD, 20, "side"),
     "gc": gc(),
     "commit and gc": after(commit("new", 20, "side"), gc()),
@@ -55,7 +54,7 @@ def test_a_reader_finds_everything_whole_while_others_write_and_collect(
     operations: dict[str, Operation] = {"reader": READERS[reader], "writer": WRITERS[meanwhile]}
     place = scene(build_with_needed_trash)
     total = len(perform(place.copy(), READERS[reader], StagedDisk(looks=True)).points)
-    for at in range(total):
+    for at in spread(total, 60 if "gc" in meanwhile and reader != "gc" else 25):
         root = place.copy()
         outcomes = interleaved(root, operations, [Turn("reader", at), Turn("writer", None)])
         assert outcomes["reader"].succeeded or "another gc" in str(outcomes["reader"].error), (at, outcomes["reader"])

@@ -1,0 +1,19 @@
+"""The races notice: with a rule of the protocol broken, the race that the rule is for is lost."""
+
+from __future__ import annotations
+
+import pytest
+from tests.races.mutations import MUTATIONS
+from tests.races.protocol import Scenes
+
+from cairn.errors import CairnError
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.usefixtures("no_gc_lock", "built")
+def test_a_broken_rule_is_noticed(scene: Scenes, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The check that passes for the library as it is fails when it is mutated."""
+    mutation = MUTATIONS[name]
+    mutation.apply(monkeypatch)
+    with pytest.raises((AssertionError, CairnError)):
+        mutation.race(scene)
