@@ -64,7 +64,7 @@ def cat(store: Store, revision: str, path: str, output: str | None, run: str | N
     """
     from cairn.cli import value
 
-    found = store.cat(revision, path, run=run)
+    found = store.cat(revision, path, run=run, as_numpy=True)
     if output is None and sys.stdout.isatty():
         say(value.described(path, found))
         return

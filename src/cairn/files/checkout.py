@@ -19,11 +19,10 @@ from functools import partial
 from pathlib import Path
 
 from cairn.errors import Conflict
-from cairn.files.plain import Plain, PlainTensor, take_apart
+from cairn.files.plain import Plain, take_apart
 from cairn.files.restore import check_case, fill
 from cairn.io.disk import Disk
 from cairn.io.handles import NewFile
-from cairn.state import arrays
 from cairn.state.nodes import Folder
 
 
@@ -94,23 +93,19 @@ def _values(plain: Plain, file: NewFile) -> None:
 
 def _tensors(plain: Plain, advance: Callable[[int], None], file: NewFile) -> None:
     """Write a safetensors file: header, then the tensors, wide elements first so that each is aligned."""
-    ordered = sorted(plain.tensors, key=lambda tensor: -tensor.array.dtype.itemsize)
+    ordered = sorted(plain.tensors, key=lambda tensor: -tensor.itemsize)
     header: dict[str, object] = {}
     if plain.ties:
         header["__metadata__"] = {name: f"ALIAS({first})" for name, first in plain.ties.items()}
     offset = 0
     for tensor in ordered:
-        end = offset + tensor.array.nbytes
+        end = offset + tensor.data.nbytes
         header[tensor.name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     file.write(struct.pack("<Q", len(text)) + text)
     for tensor in ordered:
-        if tensor.array.nbytes:
-            file.write(_bytes(tensor))
-            advance(tensor.array.nbytes)
-
-
-def _bytes(tensor: PlainTensor) -> memoryview:
-    return arrays.array_bytes(tensor.array, arrays.name_of(tensor.array.dtype) or tensor.dtype)
+        if tensor.data.nbytes:
+            file.write(tensor.data)
+            advance(tensor.data.nbytes)

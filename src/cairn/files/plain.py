@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import base64
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cairn import canonical
-from cairn.state import arrays
-from cairn.state.dtypes import SAFETENSORS
-
-Array = npt.NDArray[Any]
+from cairn.state import arrays, dtypes
+from cairn.state.make import StoredTensor
+from cairn.state.trees import METADATA
 
 
 @dataclass(frozen=True, slots=True)
 class PlainTensor:
-    """A tensor as safetensors holds it: name, type, shape, and the array whose bytes it is."""
+    """A tensor as safetensors holds it: name, type, shape, bytes, and what divides their place in the file."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    array: Array
+    data: memoryview
+    itemsize: int
 
 
 @dataclass
@@ -44,7 +43,7 @@ class Plain:
 
 
 def take_apart(state: object) -> Plain:
-    """Describe a loaded component. Arrays that are one object are ties."""
+    """Describe a loaded component. Arrays, or stored tensors, that are one object are ties."""
     taking = _Taking(Plain())
     taking.plain.value = taking.value(state, ())
     return taking.plain
@@ -67,12 +66,14 @@ class _Taking:
         if kind is float:
             return value if math.isfinite(value) else {"$float": canonical.float_text(value)}
         if kind is np.ndarray:
-            return self._tensor(value, keys)
+            return self._tensor(value, _stored(value), keys)
+        if kind is StoredTensor:
+            return self._tensor(value, value, keys)
         if kind is list:
             return [self.value(item, (*keys, at)) for at, item in enumerate(value)]
         if kind is tuple:
             return {"$tuple": [self.value(item, (*keys, at)) for at, item in enumerate(value)]}
-        if kind is dict or kind is OrderedDict:
+        if kind in (dict, OrderedDict, Counter):
             return self._mapping(value, keys)
         return _scalar(value)
 
@@ -80,19 +81,22 @@ class _Taking:
         if type(value) is dict and all(type(key) is str and key[:1] != "$" and _is_text(key) for key in value):
             return {key: self.value(item, (*keys, key)) for key, item in value.items()}
         pairs = [[self.value(key, ()), self.value(item, (*keys, key))] for key, item in value.items()]
-        return {"$map": {"type": type(value).__name__, "pairs": pairs}}
+        said = {"type": type(value).__name__, "pairs": pairs}
+        if METADATA in getattr(value, "__dict__", ()):
+            said[METADATA] = self.value(vars(value)[METADATA], (*keys, METADATA))
+        return {"$map": said}
 
-    def _tensor(self, array: Array, keys: tuple[object, ...]) -> Any:
+    def _tensor(self, value: object, tensor: StoredTensor, keys: tuple[object, ...]) -> Any:
         name = self._name(keys)
-        dtype = arrays.name_of(array.dtype) or str(array.dtype)
-        plain = dtype in SAFETENSORS
-        said = {"$tensor": name} if plain else {"$tensor": name, "dtype": dtype, "shape": list(array.shape)}
-        if array.size and id(array) in self._first:
-            self.plain.ties[name] = self._first[id(array)]
+        plain = tensor.dtype in dtypes.SAFETENSORS or tensor.dtype in dtypes.PACKED
+        said = {"$tensor": name} if plain else {"$tensor": name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+        if tensor.data.nbytes and id(value) in self._first:
+            self.plain.ties[name] = self._first[id(value)]
             return said
-        self._first[id(array)] = name
-        shape = array.shape if plain else (array.nbytes,)
-        self.plain.tensors.append(PlainTensor(name, dtype if plain else "U8", shape, array))
+        self._first[id(value)] = name
+        itemsize = dtypes.itemsize(tensor.dtype) or 1
+        dtype, shape = (tensor.dtype, tensor.shape) if plain else ("U8", (tensor.data.nbytes,))
+        self.plain.tensors.append(PlainTensor(name, dtype, shape, tensor.data, itemsize))
         return said
 
     def _name(self, keys: tuple[object, ...]) -> str:
@@ -103,6 +107,11 @@ class _Taking:
             name, number = f"{plain}#{number}", number + 1
         self._names.add(name)
         return name
+
+
+def _stored(array: arrays.Array) -> StoredTensor:
+    name = arrays.name_of(array.dtype) or str(array.dtype)
+    return StoredTensor(name, array.shape, arrays.array_bytes(array, name))
 
 
 def _scalar(value: Any) -> Any:

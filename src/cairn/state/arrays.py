@@ -93,6 +93,15 @@ def array_bytes(array: Array, name: str) -> memoryview:
     return copy.data
 
 
+def little(raw: npt.NDArray[np.uint8], name: str) -> npt.NDArray[np.uint8]:
+    """The bytes of elements in this machine's order, made little-endian; or the reverse."""
+    itemsize = dtypes.itemsize(name) or 1
+    if _BIG_HOST and itemsize > 1:
+        raw = raw.copy()
+        _swap(raw, name, itemsize)
+    return raw
+
+
 def scalar_bytes(scalar: Any, name: str) -> bytes:
     """The bytes of a numpy scalar as stored."""
     data = np.frombuffer(bytearray(scalar.tobytes()), np.uint8)

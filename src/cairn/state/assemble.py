@@ -54,15 +54,13 @@ class FileDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """A draft with text around it."""
+class Joined:
+    """Drafts whose texts stand one after the other."""
 
-    before: bytes
-    inner: Draft
-    after: bytes
+    drafts: list[Draft]
 
 
-Draft = bytes | Leaf | Fields | Items | Pair | FileDraft | Around
+Draft = bytes | Leaf | Fields | Items | Pair | FileDraft | Joined
 
 
 def finish(draft: Draft, refs: References, put_tree: PutTree) -> bytes:
@@ -79,8 +77,8 @@ def finish(draft: Draft, refs: References, put_tree: PutTree) -> bytes:
     if isinstance(draft, Items):
         inner = list_text([finish(item, refs, put_tree) for item in draft.items], put_tree)
         return draft.before + inner + draft.after
-    if isinstance(draft, Around):
-        return draft.before + finish(draft.inner, refs, put_tree) + draft.after
+    if isinstance(draft, Joined):
+        return b"".join([finish(inner, refs, put_tree) for inner in draft.drafts])
     if isinstance(draft, FileDraft):
         return _file_text(draft, refs, put_tree)
     return b"[" + draft.key + b"," + finish(draft.value, refs, put_tree) + b"]"

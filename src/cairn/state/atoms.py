@@ -9,7 +9,7 @@ from typing import Any
 
 from cairn.canonical import MAX_INT, float_text
 from cairn.state.arrays import SCALAR_TYPES, name_of, scalar_bytes
-from cairn.state.trees import INLINE_BYTES, INLINE_TEXT, MAX_INT_TEXT, stands_for_itself
+from cairn.state.trees import INLINE_BYTES, INLINE_TEXT, MAX_INT_TEXT, MAX_KEY_DEPTH, stands_for_itself
 
 
 def atom_text(value: object) -> bytes | None:
@@ -19,6 +19,15 @@ def atom_text(value: object) -> bytes | None:
     if spell is not None:
         return spell(value)
     return _scalar_text(value) if kind in SCALAR_TYPES else None
+
+
+def key_text(key: object, depth: int = 0) -> bytes | None:
+    """Spell the key of a pair, or say None: it is of no type that a key may have, or too deep."""
+    if type(key) is not tuple:
+        return atom_text(key)
+    texts = [key_text(item, depth + 1) for item in key] if depth < MAX_KEY_DEPTH else [None]
+    spelled = [text for text in texts if text is not None]
+    return b'{"$tuple":[' + b",".join(spelled) + b"]}" if len(spelled) == len(texts) else None
 
 
 def plain_text(text: str) -> bytes:

@@ -17,7 +17,7 @@ class Body:
     """A container: its type, and its entries or the parts that hold them."""
 
     kind: str
-    """"dict", "OrderedDict", "list", "tuple" or "folder"."""
+    """"dict", "OrderedDict", "Counter", "list", "tuple" or "folder"."""
 
     shape: str
     """How the entries are spelled: "fields", "items" or "pairs"."""
@@ -26,6 +26,8 @@ class Body:
     parts: bool
     mode: int = 0
     """The permission bits of a folder."""
+    metadata: tuple[Any, ...] = ()
+    """The node of an OrderedDict's attribute `_metadata`, if it has one."""
 
 
 def parse_refs(raw: Any) -> tuple[BlobRef, ...]:

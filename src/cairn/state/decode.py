@@ -1,17 +1,16 @@
-"""Trees back to a live state: plain containers, numpy arrays, and one array wherever the state had one memory."""
+"""Trees back to a live state: plain containers, tensors, and one tensor wherever the state had one memory."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from cairn.errors import NotFound, UsageError
 from cairn.ids import BlobRef
-from cairn.state import arrays
 from cairn.state import manifest as manifests
-from cairn.state.arrays import Array
 from cairn.state.filesyntax import FileNode
+from cairn.state.make import Live, Make, data_of, scalar
 from cairn.state.manifest import Manifest, Spot, Tie
 from cairn.state.nodes import Folder
 from cairn.state.opened import Opened
@@ -20,7 +19,7 @@ from cairn.state.place import Place
 from cairn.state.reader import Reader
 from cairn.state.stored import StoredFile
 from cairn.state.syntax import Body, Link, Long, Steps, Tensor
-from cairn.state.trees import stands_for_itself
+from cairn.state.trees import METADATA, stands_for_itself
 
 __all__ = ["Manifest", "Source", "Tie", "load", "read_manifest"]
 
@@ -42,15 +41,24 @@ def read_manifest(ref: BlobRef, source: Source) -> Manifest:
     return manifests.read(ref, Reader(source.tree))
 
 
-def load(manifest_ref: BlobRef, source: Source, only: Collection[str] | None, copy: bool) -> dict[str, object]:
+def load(
+    manifest_ref: BlobRef,
+    source: Source,
+    only: Collection[str] | None,
+    copy: bool = False,
+    *,
+    as_numpy: bool = False,
+    make: Make | None = None,
+) -> dict[str, object]:
     """Load a state, or the components in `only`, in the order it had; arrays are read-only views unless `copy`.
 
-    Raises NotFound for a component that is not there, and Damaged.
+    With `as_numpy` torch's tensors are arrays too; `make` makes something else of every tensor. Raises NotFound for a
+    component that is not there, and Damaged.
     """
     reader = Reader(source.tree)
     manifest = manifests.read(manifest_ref, reader)
     wanted = choose(manifest, only)
-    tensors = _Known(source, manifest, copy)
+    tensors = _Known(source, manifest, make or Live(copy, as_numpy))
     state: dict[str, object] = {}
     for component in wanted:
         place, raw = reader.root(manifest.components[component], component)
@@ -72,14 +80,14 @@ def choose(manifest: Manifest, only: Collection[str] | None) -> list[str]:
 
 
 class Tensors(Protocol):
-    """Gives the array of a tensor, one and the same for one memory."""
+    """Gives what a tensor is loaded as, one and the same for one memory."""
 
-    def tensor(self, node: Tensor, place: Place) -> Array:
-        """The array of the tensor at a place."""
+    def tensor(self, node: Tensor, place: Place) -> Any:
+        """What the tensor at a place is loaded as."""
         ...
 
-    def tied(self, node: Link, place: Place) -> Array:
-        """The array that a tie leads to."""
+    def tied(self, node: Link, place: Place) -> Any:
+        """What the tensor that a tie leads to is loaded as."""
         ...
 
 
@@ -87,7 +95,7 @@ class Decoder:
     """Builds values from the nodes of a tree."""
 
     def __init__(self, reader: Reader, source: Source, tensors: Tensors) -> None:
-        """Read trees with `reader`, long strings from `source`, arrays from `tensors`."""
+        """Read trees with `reader`, long strings from `source`, tensors from `tensors`."""
         self._reader = reader
         self._source = source
         self._tensors = tensors
@@ -122,16 +130,23 @@ class Decoder:
                     if isinstance(key, str | bytes)  # All are: the names were checked.
                 },
             )
-        found: dict[object, object] = OrderedDict() if opened.kind == "OrderedDict" else {}
+        found: dict[Any, Any] = _MAPPINGS.get(opened.kind, dict)()
         for step, key, node, tree in entries:
             here = place.child(step, key, tree)
             found[live_key(key, here)] = self.value(node, here)
         if len(found) != len(opened):
             place.refuse("expected keys that differ, found two that are equal")
+        if opened.metadata:
+            vars(found)[METADATA] = self.metadata(opened, place)
         return found
 
+    def metadata(self, opened: Opened, place: Place) -> object:
+        """Build the attribute of an OrderedDict that has one. Raises Damaged."""
+        step, key, node, tree = opened.attribute()
+        return self.value(node, place.child(step, key, tree))
+
     def _long(self, node: Long, place: Place) -> str | bytes:
-        data = bytes(_data(node, self._source, place))
+        data = bytes(data_of(node, self._source, place))
         if node.kind == "bytes":
             return data
         try:
@@ -157,51 +172,27 @@ def live_key(key: object, place: Place) -> object:
     return key
 
 
-def scalar(node: Scalar, place: Place) -> object:
-    """Make a numpy scalar. Raises Damaged."""
-    return arrays.scalar_from(node.data, _dtype(node.dtype, False, place), node.dtype)
-
-
-def array(node: Tensor, source: Source, place: Place, copy: bool) -> Array:
-    """Make an array. Raises Damaged."""
-    dtype = _dtype(node.dtype, node.big, place)
-    if not node.blobs:
-        return arrays.empty(dtype, node.shape, copy)
-    return arrays.array_from(_data(node, source, place), node.dtype, dtype, node.shape, copy)
-
-
-def _data(node: Tensor | Long, source: Source, place: Place) -> memoryview:
-    data = source.data(node.blobs)
-    if data.nbytes != node.nbytes:
-        place.refuse(f"expected blobs of {node.nbytes} bytes, found {data.nbytes}")
-    return data
-
-
-def _dtype(name: str, big: bool, place: Place) -> arrays.DType:
-    dtype = arrays.dtype_of(name, big)
-    if dtype is None:
-        place.refuse(f"expected an element type that numpy and ml_dtypes have here, found {name}")
-    return dtype
+_MAPPINGS: dict[str, type[dict[Any, Any]]] = {"OrderedDict": OrderedDict, "Counter": Counter}
 
 
 class _Known:
-    """The arrays of a state being loaded in order, so a tie always finds what it leads to."""
+    """The tensors of a state being loaded in order, so a tie always finds what it leads to."""
 
-    def __init__(self, source: Source, manifest: Manifest, copy: bool) -> None:
+    def __init__(self, source: Source, manifest: Manifest, make: Make) -> None:
         self._source = source
-        self._copy = copy
+        self._make = make
         self._component = ""
-        self._here: dict[Steps, Array] = {}
+        self._here: dict[Steps, Any] = {}
         self._of = {tie.at: tie.of for tie in manifest.ties}
         self._missing = set(self._of) | set(self._of.values())
-        self._shared: dict[Spot, tuple[Tensor, Array]] = {}
+        self._shared: dict[Spot, tuple[Tensor, Any]] = {}
 
-    def tensor(self, node: Tensor, place: Place) -> Array:
+    def tensor(self, node: Tensor, place: Place) -> Any:
         if place.component != self._component:
             self._component, self._here = place.component, {}
         spot = Spot(place.component, place.steps)
         if spot not in self._missing:
-            made = array(node, self._source, place, self._copy)
+            made = self._make(node, self._source, place)
         else:
             self._missing.discard(spot)
             made = self._memory(node, self._of.get(spot, spot), place)
@@ -209,7 +200,7 @@ class _Known:
             self._here[place.steps] = made
         return made
 
-    def tied(self, node: Link, place: Place) -> Array:
+    def tied(self, node: Link, place: Place) -> Any:
         if place.component != self._component or node.steps not in self._here:
             place.refuse(f"expected a tie to an earlier tensor, found the steps {list(node.steps)}")
         return self._here[node.steps]
@@ -220,10 +211,10 @@ class _Known:
             if spot.component == place.component:
                 place.refuse(f"expected the tensor of a tie of the manifest, found none at {list(spot.steps)}")
 
-    def _memory(self, node: Tensor, root: Spot, place: Place) -> Array:
+    def _memory(self, node: Tensor, root: Spot, place: Place) -> Any:
         known = self._shared.get(root)
         if known is None:
-            known = self._shared[root] = (node, array(node, self._source, place, self._copy))
+            known = self._shared[root] = (node, self._make(node, self._source, place))
         if known[0] != node or not node.nbytes:
             place.refuse("expected the tensors of a tie to be the same and not empty, found two that differ")
         return known[1]

@@ -2,12 +2,15 @@
 
 A name is safetensors' where its element has the same bytes, else the name in numpy or ml_dtypes. Python's long
 double has no name: its layout differs between machines. Names of bytes, str, void, object and structured types do
-not exist either: such arrays are no numbers.
+not exist either: such arrays are no numbers. A packed type keeps several values in a byte; shapes count the values, as
+in safetensors, so the last dimension fills whole bytes.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from math import prod
 
 SAFETENSORS = {
     "BOOL": ("bool", 1),
@@ -51,20 +54,51 @@ OTHERS = {
 }
 """Types that safetensors has no name for, under the name of numpy or ml_dtypes."""
 
+PACKED = {"F4": 2}
+"""Packed types, which only torch has: name in trees and values in a byte."""
+
 ITEMSIZES = {name: size for name, (_, size) in SAFETENSORS.items()} | OTHERS
 LIBRARY_NAMES = {name: library for name, (library, _) in SAFETENSORS.items()} | {name: name for name in OTHERS}
+
+TORCH_NAMES = {name: library for name, (library, _) in SAFETENSORS.items()} | {
+    "complex32": "complex32",
+    "complex128": "complex128",
+    "F4": "float4_e2m1fn_x2",
+}
+"""Types that torch has too, under its names."""
+
+WITH_GRADIENTS = frozenset(name for name, torch in TORCH_NAMES.items() if "float" in torch or "complex" in torch)
+"""Types of which a Parameter that is not frozen may be."""
 
 _TIME = re.compile(r"(datetime|timedelta)64(\[([2-9]|[1-9]\d{1,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?", re.ASCII)
 
 
 def itemsize(name: object) -> int | None:
-    """Bytes of one element, or None when there is no type of this name."""
+    """Bytes of one element, or None when there is no type of this name whose elements have bytes of their own."""
     if type(name) is not str:
         return None
     size = ITEMSIZES.get(name)
     if size is None and is_time(name):
         return 8
     return size
+
+
+def size_of(name: object, shape: Sequence[int]) -> int | None:
+    """Bytes of a tensor, or None when there is no type of this name, or none of it in this shape."""
+    if type(name) is str and name in PACKED:
+        return prod(shape) // PACKED[name] if shape and shape[-1] % PACKED[name] == 0 else None
+    size = itemsize(name)
+    return None if size is None else prod(shape) * size
+
+
+def in_bytes(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an array of a packed type's bytes; that of any other type is the same."""
+    return (*shape[:-1], shape[-1] // PACKED[name]) if name in PACKED else shape
+
+
+def in_values(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The reverse of `in_bytes`."""
+    return (*shape[:-1], shape[-1] * PACKED[name]) if name in PACKED else shape
 
 
 def is_time(name: str) -> bool:

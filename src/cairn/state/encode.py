@@ -5,28 +5,26 @@ is written. Between it and `Sketch.manifest` the caller stores the leaves, in an
 
 Types are tested exactly: `numpy.float64` is no float here and an enum's int no int, since neither would come back.
 Ties are the same address, dtype, shape and strides; never equal bytes, nor two loaded tensors that happen to be views
-of one blob. Arrays that overlap otherwise are stored separately. A list or dict that occurs twice comes back as two.
+of one blob. Arrays that overlap otherwise are stored separately, and so are a numpy array and a torch tensor, or a
+Parameter and a plain tensor, over one memory. A list or dict that occurs twice comes back as two.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy as np
 
 from cairn import canonical
 from cairn.errors import UnsupportedValue
 from cairn.ids import BlobRef
-from cairn.state import arrays, paths, refusals
-from cairn.state.arrays import Array
+from cairn.state import paths, refusals, tensors
 from cairn.state.assemble import (
-    Around,
     Draft,
     Fields,
     FileDraft,
     Items,
+    Joined,
     Pair,
     PutTree,
     References,
@@ -34,7 +32,7 @@ from cairn.state.assemble import (
     list_text,
     ref_text,
 )
-from cairn.state.atoms import atom_text, plain_text
+from cairn.state.atoms import atom_text, key_text, plain_text
 from cairn.state.basics import Malformed
 from cairn.state.filesyntax import check_names
 from cairn.state.leaf import Leaf
@@ -46,8 +44,8 @@ from cairn.state.trees import (
     MAX_DATA_BYTES,
     MAX_DEPTH,
     MAX_EXPANDED_BYTES,
-    MAX_KEY_DEPTH,
     MAX_TREE_BYTES,
+    METADATA,
     PART_BYTES,
     SPLIT_BYTES,
     cut,
@@ -147,9 +145,7 @@ class _Encoder:
             return text
         make = _CONTAINERS.get(type(value))
         if make is None:
-            return self._long(value)
-        if isinstance(value, np.ndarray):
-            return self._tensor(value)
+            return self._tensor(value) or self._long(value)
         if id(value) in self._open:
             raise self._refusal("expected a tree of values, found a container inside itself; refer to it by name")
         if len(self._steps) >= MAX_DEPTH:
@@ -180,15 +176,32 @@ class _Encoder:
         return fields
 
     def _ordered(self, value: OrderedDict[object, object]) -> Draft:
-        return self._map("OrderedDict", value)
+        if METADATA not in vars(value):
+            return self._counted(value)
+        self._check_attributes(value, {METADATA})
+        pairs = self._map("OrderedDict", value, b"")
+        inner = self._child(METADATA, paths.Attribute(METADATA), vars(value)[METADATA])
+        return Joined([pairs, b',"%s":' % METADATA.encode(), inner, b"}}"])
 
-    def _map(self, kind: str, value: dict[object, object]) -> Draft:
+    def _counted(self, value: dict[object, object]) -> Draft:
+        self._check_attributes(value, set())
+        return self._map(type(value).__name__, value)
+
+    def _check_attributes(self, value: object, allowed: set[str]) -> None:
+        found = [*filter(lambda name: name not in allowed, vars(value))]
+        if found:
+            kind = type(value).__name__
+            raise self._refusal(
+                f"expected a {kind} without attributes of its own, found {found[0]!r:.80}; store it apart"
+            )
+
+    def _map(self, kind: str, value: dict[object, object], after: bytes = b"}}") -> Draft:
         pairs: list[Draft] = []
         for place, (key, item) in enumerate(value.items()):
             text = self._key(key)
             self._spend(len(text) + 4)
             pairs.append(Pair(text, self._child(place, key, item)))
-        return Items(b'{"$map":{"type":"%s","pairs":' % kind.encode(), pairs, b"}}")
+        return Items(b'{"$map":{"type":"%s","pairs":' % kind.encode(), pairs, after)
 
     def _folder(self, folder: Folder) -> Draft:
         entries = dict(sorted(folder.entries.items(), key=lambda item: name_bytes(item[0])))
@@ -201,7 +214,7 @@ class _Encoder:
             if type(entry) not in (NewFile, StoredFile, FileLink, Folder):
                 raise self._refusal(f"expected files, links and folders in a folder, found {name!r:.80}: {entry!r:.80}")
         head = b'{"$dir":{"mode":%d,"entries":' % (folder.mode & MAX_MODE)
-        return Around(head, self._dict(entries), b"}}")  # type: ignore[arg-type] # names are keys like others
+        return Joined([head, self._dict(entries), b"}}"])  # type: ignore[arg-type] # names are keys like others
 
     def _file(self, file: NewFile | StoredFile) -> Draft:
         self._spend(300)
@@ -224,43 +237,36 @@ class _Encoder:
         return Items(b'{"$tuple":', items, b"}")
 
     def _key(self, key: object) -> bytes:
-        text = self._key_text(key, 0)
+        text = key_text(key)
+        if text is None:
+            raise self._refusal(refusals.of_key(key))
         if len(text) > SPLIT_BYTES:
             raise self._refusal(f"expected short keys, found one of {len(text)} bytes; use a list of pairs")
         return text
 
-    def _key_text(self, key: object, depth: int) -> bytes:
-        text = atom_text(key)
-        if text is not None:
-            return text
-        if type(key) is tuple and depth < MAX_KEY_DEPTH:
-            return b'{"$tuple":[' + b",".join([self._key_text(item, depth + 1) for item in key]) + b"]}"
-        raise self._refusal(
-            "expected keys that are str, int, bool, None, float, complex, bytes, numpy scalars or tuples of these, "
-            f"and short; found a key of type {type(key).__qualname__}: {key!r:.80}; use a list of pairs"
-        )
-
-    def _tensor(self, array: Array) -> Draft:
-        name = arrays.name_of(array.dtype)
-        if name is None:
-            raise self._refusal(refusals.of_dtype(array.dtype))
-        order = b',"order":"big"' if arrays.is_big(array.dtype) else b""
-        shape = ",".join(map(str, array.shape))
-        before = f'{{"$tensor":{{"dtype":"{name}","shape":[{shape}],"blobs":'.encode()
-        if array.nbytes == 0:
-            return before + b"[]" + order + b"}}"
-        memory = arrays.memory_of(array)
+    def _tensor(self, value: Any) -> Draft | None:
+        try:
+            seen = tensors.describe(value)
+        except tensors.Refused as error:
+            raise self._refusal(str(error)) from None
+        if seen is None:
+            return None
+        shape = ",".join(map(str, seen.shape))
+        before = f'{{"$tensor":{{"dtype":"{seen.dtype}","shape":[{shape}],"blobs":'.encode()
+        after = f"{seen.ending}}}}}".encode()
+        if value.nbytes == 0:
+            return before + b"[]" + after
         steps = tuple(self._steps)
-        here = self._here.setdefault(memory, steps)
+        here = self._here.setdefault(seen.memory, steps)
         if here is not steps:
             return self._tie_text({"$tie": list(here)})
-        first = self._first.get(memory)
+        first = self._first.get(seen.memory)
         if first is not None:
             component, place, leaf = first
             self.ties.append(self._tie_text({"at": [self._component, list(steps)], "of": [component, list(place)]}))
             return leaf
-        leaf = self._leaf(array, name, before, order + b"}}")
-        self._first[memory] = (self._component, steps, leaf)
+        leaf = self._leaf(value, seen.dtype, before, after)
+        self._first[seen.memory] = (self._component, steps, leaf)
         return leaf
 
     def _tie_text(self, tie: dict[str, object]) -> bytes:
@@ -281,7 +287,7 @@ class _Encoder:
             raise self._refusal(f"found an int of {value.bit_length()} bits; store value.to_bytes(…)")
         raise self._refusal(refusals.of_type(value))
 
-    def _leaf(self, value: Array | bytes, dtype: str, before: bytes, after: bytes) -> Leaf:
+    def _leaf(self, value: Any, dtype: str, before: bytes, after: bytes) -> Leaf:
         leaf = Leaf(value, dtype, self._component, tuple(self._keys), before, after)
         if leaf.nbytes > MAX_DATA_BYTES:
             raise self._refusal(f"expected at most {MAX_DATA_BYTES} bytes, found {leaf.nbytes}; store it in pieces")
@@ -299,9 +305,9 @@ class _Encoder:
 
 
 _CONTAINERS: dict[type, Callable[[_Encoder, Any], Draft]] = {
-    np.ndarray: _Encoder._tensor,
     dict: _Encoder._dict,
     OrderedDict: _Encoder._ordered,
+    Counter: _Encoder._counted,
     list: _Encoder._list,
     tuple: _Encoder._tuple,
     Folder: _Encoder._folder,

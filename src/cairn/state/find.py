@@ -8,6 +8,7 @@ refused with the exact paths of all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from cairn.errors import NotFound
@@ -22,9 +23,9 @@ from cairn.state.syntax import Body
 _SHOWN = 8
 
 
-def find(manifest_ref: BlobRef, source: Source, path: str) -> object:
+def find(manifest_ref: BlobRef, source: Source, path: str, *, as_numpy: bool = False) -> object:
     """Decode the value at a path. Raises NotFound, naming the candidates where there are several, and Damaged."""
-    pool = Pool(manifest_ref, source)
+    pool = Pool(manifest_ref, source, as_numpy=as_numpy)
     component, slash, rest = path.partition("/")
     if component not in pool.manifest.components:
         raise NotFound(f"{path!r}: expected a path that begins with one of {', '.join(pool.manifest.components)}")
@@ -59,7 +60,7 @@ class _Search:
         opened = self.pool.open(node, place)
         if self.deepest is None or len(place.keys) >= len(self.deepest.keys):
             self.deepest, self.there = place, opened
-        for step, key, entry, tree in opened.entries():
+        for step, key, entry, tree in opened.children():
             if len(self.found) > _SHOWN:
                 return
             for spelling in _spellings(key, bare):
@@ -75,7 +76,7 @@ class _Search:
     def nothing(self) -> str:
         if self.deepest is None or self.there is None:
             return "expected a container, found a value without parts"
-        keys = [paths.readable_key(key) for _, (_, key, _, _) in zip(range(_SHOWN), self.there.entries(), strict=False)]
+        keys = [paths.readable_key(key) for _, key, _, _ in islice(self.there.children(), _SHOWN)]
         more = ", …" if len(self.there) > _SHOWN else ""
         return f"found no such value; {self.deepest.path} has {', '.join(keys) or 'nothing in it'}{more}"
 

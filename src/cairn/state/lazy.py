@@ -1,7 +1,8 @@
 """A commit as a mapping that reads and checks a value when it is touched.
 
-Dicts give mappings as lazy as the first; everything else is decoded whole on touch. Arrays are read-only views. A
-memory has one array as long as somebody holds it, however often and by whatever name it is touched.
+Dicts give mappings as lazy as the first; everything else is decoded whole on touch. Arrays are read-only views, torch's
+tensors fresh copies. A memory has one array or tensor as long as somebody holds it, however often and by whatever name
+it is touched.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from weakref import WeakValueDictionary
 from cairn.errors import Dropped
 from cairn.ids import BlobRef
 from cairn.state import manifest as manifests
-from cairn.state.arrays import Array
-from cairn.state.decode import Decoder, Source, array, live_key, load
+from cairn.state.decode import Decoder, Source, live_key, load
+from cairn.state.make import Live
 from cairn.state.manifest import Manifest, Spot
 from cairn.state.opened import Opened
 from cairn.state.place import Place
@@ -27,11 +28,14 @@ __all__ = ["LazyMapping", "LazyState"]
 class LazyState(Mapping[str, object]):
     """The components of a commit by name; only the manifest is read at first."""
 
-    def __init__(self, manifest_ref: BlobRef, source: Source, dropped: Collection[str] = ()) -> None:
+    def __init__(
+        self, manifest_ref: BlobRef, source: Source, dropped: Collection[str] = (), *, as_numpy: bool = False
+    ) -> None:
         """Open a commit, without the components that were dropped. Raises Damaged for its manifest."""
         self._ref = manifest_ref
         self._source = source
-        self._pool = Pool(manifest_ref, source)
+        self._as_numpy = as_numpy
+        self._pool = Pool(manifest_ref, source, as_numpy=as_numpy)
         self._dropped = dropped
         self._names = [name for name in self._pool.manifest.components if name not in dropped]
 
@@ -53,11 +57,11 @@ class LazyState(Mapping[str, object]):
 
     def load(self, *, copy: bool = False) -> dict[str, object]:
         """Read everything, as `cairn.state.decode.load` does. Raises Damaged."""
-        return load(self._ref, self._source, self._names, copy)
+        return load(self._ref, self._source, self._names, copy, as_numpy=self._as_numpy)
 
 
 class LazyMapping(Mapping[object, object]):
-    """A dict or OrderedDict of a commit; its keys are known, its values are read when touched."""
+    """A dict, OrderedDict or Counter of a commit; its keys are known, its values are read when touched."""
 
     def __init__(self, pool: Pool, opened: Opened, place: Place) -> None:
         """Stand for a container that the pool opened."""
@@ -84,6 +88,14 @@ class LazyMapping(Mapping[object, object]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def _metadata(self) -> object:
+        """The attribute that torch's state_dict() gives its OrderedDict and load_state_dict() looks for."""
+        if not self._opened.metadata:
+            raise AttributeError("_metadata")
+        self._pool.reader.restart()
+        return self._pool.decoder.metadata(self._opened, self._place)
+
     def load(self) -> object:
         """Read everything in it, as a container of the type it had. Raises Damaged."""
         self._pool.reader.restart()
@@ -96,17 +108,18 @@ class LazyMapping(Mapping[object, object]):
 class Pool:
     """What the lazy mappings of a commit share: its trees as far as they were read, and the arrays in use."""
 
-    def __init__(self, manifest_ref: BlobRef, source: Source) -> None:
+    def __init__(self, manifest_ref: BlobRef, source: Source, *, as_numpy: bool = False) -> None:
         """Read the manifest. Raises Damaged."""
         self.reader = Reader(source.tree)
         self.manifest: Manifest = manifests.read(manifest_ref, self.reader)
         self.decoder = Decoder(self.reader, source, self)
         self._source = source
+        self._make = Live(as_numpy=as_numpy)
         self._of = {tie.at: tie.of for tie in self.manifest.ties}
         self._roots: dict[str, tuple[Place, Any]] = {}
         self._opened: dict[Spot, Opened] = {}
         self._nodes: dict[Spot, Tensor] = {}
-        self._arrays: WeakValueDictionary[Spot, Array] = WeakValueDictionary()
+        self._arrays: WeakValueDictionary[Spot, Any] = WeakValueDictionary()
 
     def root(self, component: str) -> tuple[Place, Any]:
         """The place and the node of a component. Raises Damaged."""
@@ -122,20 +135,20 @@ class Pool:
             return LazyMapping(self, self.open(node, place), place)
         return self.decoder.value(raw, place)
 
-    def tensor(self, node: Tensor, place: Place) -> Array:
-        """The array of a tensor, the same as long as it is held. Raises Damaged."""
+    def tensor(self, node: Tensor, place: Place) -> Any:
+        """The array or tensor of a node, the same as long as it is held. Raises Damaged."""
         spot = Spot(place.component, place.steps)
         spot = self._of.get(spot, spot)
         if self._nodes.setdefault(spot, node) != node:
             place.refuse("expected the tensors of a tie to be the same, found two that differ")
         made = self._arrays.get(spot)
         if made is None:
-            made = array(node, self._source, place, copy=False)
+            made = self._make(node, self._source, place)
             self._arrays[spot] = made
         return made
 
-    def tied(self, node: Link, place: Place) -> Array:
-        """The array of the tensor that a tie leads to. Raises Damaged."""
+    def tied(self, node: Link, place: Place) -> Any:
+        """The array or tensor that a tie leads to. Raises Damaged."""
         target = self._find(place.component, node.steps)
         if target is None or not isinstance(target[1], Tensor) or not target[1].nbytes:
             place.refuse(f"expected a tie to an earlier tensor, found the steps {list(node.steps)}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cairn.state import paths
-from cairn.state.arrays import Array, array_bytes
+from cairn.state.tensors import data_of
 
 
 class Leaf:
@@ -15,9 +17,9 @@ class Leaf:
     __slots__ = ("_component", "_dtype", "_keys", "_value", "after", "before", "itemsize", "nbytes")
 
     def __init__(
-        self, value: Array | bytes, dtype: str, component: str, keys: tuple[object, ...], before: bytes, after: bytes
+        self, value: Any, dtype: str, component: str, keys: tuple[object, ...], before: bytes, after: bytes
     ) -> None:
-        """Refer to a value that the encoder accepted; `before` and `after` stand around its blobs in the tree."""
+        """Refer to bytes or an accepted tensor; `before` and `after` stand around its blobs in the tree."""
         self._value = value
         self._dtype = dtype
         self._component = component
@@ -36,7 +38,7 @@ class Leaf:
         """The bytes as stored: C order, little-endian, flat; a copy is made only if the memory is not so, and now."""
         if isinstance(self._value, bytes):
             return memoryview(self._value)
-        return array_bytes(self._value, self._dtype)
+        return data_of(self._value, self._dtype)
 
     def __repr__(self) -> str:
         return f"Leaf({self.path}, {self.nbytes} bytes)"

@@ -7,7 +7,7 @@ from typing import Any
 
 from cairn import canonical
 from cairn.state.syntax import Malformed
-from cairn.state.trees import SPLIT_BYTES
+from cairn.state.trees import METADATA, SPLIT_BYTES
 
 
 def check(raw: Any) -> None:
@@ -51,8 +51,13 @@ def _list(raw: list[Any], entry: Callable[[Any], int]) -> int:
 
 
 def _map(raw: Any) -> int:
-    if type(raw) is dict and list(raw) == ["type", "pairs"] and type(raw["pairs"]) is list:
-        return len(canonical.encode({"type": raw["type"], "pairs": 0})) - 1 + _list(raw["pairs"], pair)
+    if type(raw) is dict and list(raw)[:2] == ["type", "pairs"]:
+        pairs = raw["pairs"]
+        total = len(canonical.encode({"type": raw["type"], "pairs": 0})) - 1
+        total += _list(pairs, pair) if type(pairs) is list else length(pairs)
+        if METADATA in raw:
+            total += len(METADATA) + 4 + length(raw[METADATA])
+        return total
     return length(raw)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from cairn import canonical
 from cairn.state.filesyntax import check_names
+from cairn.state.paths import Attribute
 from cairn.state.syntax import Malformed, parse_key
-from cairn.state.trees import SPLIT_BYTES, is_plain_key
+from cairn.state.trees import METADATA, SPLIT_BYTES, is_plain_key
 
 _SURELY_SHORT = SPLIT_BYTES // 8
 """Characters that cannot become `SPLIT_BYTES` bytes of JSON."""
@@ -37,6 +38,19 @@ class Opened:
     """Whether some parts were left out: seen before or damaged."""
     mode: int = 0
     """The permission bits of a folder."""
+    metadata: tuple[tuple[Any, str], ...] = ()
+    """The node of an OrderedDict's attribute `_metadata`, if it has one, and the tree it stands in."""
+
+    def children(self) -> Iterator[tuple[str | int, object, Any, str]]:
+        """The entries, then the attribute in the same form."""
+        yield from self.entries()
+        if self.metadata:
+            yield self.attribute()
+
+    def attribute(self) -> tuple[str | int, object, Any, str]:
+        """The attribute `_metadata` in the form of an entry, where there is one."""
+        ((node, tree),) = self.metadata
+        return METADATA, Attribute(METADATA), node, tree
 
     def entries(self) -> Iterator[tuple[str | int, object, Any, str]]:
         """Each entry as its step, its key, its node and the tree it stands in."""
@@ -52,7 +66,9 @@ class Opened:
                     yield place, parse_key(key), node, run.tree
 
     def entry(self, step: str | int) -> tuple[object, Any, str] | None:
-        """The entry at a step as its key, its node and the tree it stands in."""
+        """The entry or attribute at a step as its key, its node and the tree it stands in."""
+        if self.shape == "pairs" and step == METADATA:
+            return self.attribute()[1:] if self.metadata else None
         for run in self.runs:
             if self.shape == "fields":
                 if step in run.raw:

@@ -2,7 +2,8 @@
 
 A path is the component, then the key or list index of each step. In the *readable* spelling a str key stands bare
 where that reads well, else in quotes (`model/"a/b"`); in the *exact* spelling every str key is quoted, so that
-different values always have different paths. Keys that are no str stand as in Python: `optimizer/state/(0, 'm')`.
+different values always have different paths. Keys that are no str stand as in Python: `optimizer/state/(0, 'm')`. An
+attribute of a container stands behind a dot: `model/._metadata`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ class Scalar:
 
     def __repr__(self) -> str:
         return f"{self.dtype}(0x{self.data[::-1].hex()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A step to an attribute of a container, where others have a key."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f".{self.name}"
 
 
 def readable(component: str, keys: Iterable[object]) -> str:

@@ -77,11 +77,12 @@ class Reader:
         """Gather the entries of a container. Raises Damaged."""
         if len(place.steps) >= MAX_DEPTH:
             place.refuse(f"expected at most {MAX_DEPTH} containers inside each other, found more")
+        metadata = tuple([(raw, place.tree) for raw in body.metadata])
         if body.parts:
             runs, partial = self._runs(self._parts_of(body.raw, place, 0), body.shape, place)
-            opened = Opened(body.kind, body.shape, runs, True, partial, body.mode)
+            opened = Opened(body.kind, body.shape, runs, True, partial, body.mode, metadata)
         else:
-            opened = Opened(body.kind, body.shape, (Run(place.tree, 0, body.raw),), mode=body.mode)
+            opened = Opened(body.kind, body.shape, (Run(place.tree, 0, body.raw),), False, False, body.mode, metadata)
         place.checked(opened.check_keys)
         return opened
 

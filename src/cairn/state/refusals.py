@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from cairn.state import torch_values
+
 _KEPT = (
-    "a dict, OrderedDict, list, tuple, str, bytes, int, float, complex, bool, None, a numpy array or a numpy scalar, "
-    "of exactly these types"
+    "a dict, OrderedDict, Counter, list, tuple, str, bytes, int, float, complex, bool, None, a numpy array or scalar "
+    "or a torch tensor, of exactly these types"
 )
 
 _HINTS: list[tuple[type[Any] | tuple[type[Any], ...], str]] = [
@@ -39,11 +41,30 @@ _HINTS: list[tuple[type[Any] | tuple[type[Any], ...], str]] = [
 ]
 
 
+_TORCH_HINTS = {
+    "torch.dtype": "store str(value)",
+    "torch.device": "store str(value)",
+    "torch.memory_format": "store str(value)",
+    "torch.layout": "store str(value)",
+    "torch._C.Generator": "store value.get_state()",
+    "torch.storage.UntypedStorage": "store a tensor of it",
+    "torch.storage.TypedStorage": "store a tensor of it",
+}
+
+
 def of_type(value: object) -> str:
     """Say why a value of this type is refused and what to store instead."""
     kind = type(value)
-    hint = next((hint for known, hint in _HINTS if isinstance(value, known)), _foreign(value))
+    hint = _of_torch(value) or next((hint for known, hint in _HINTS if isinstance(value, known)), _foreign(value))
     return f"expected {_KEPT}; found {kind.__module__}.{kind.__qualname__}; {hint}"
+
+
+def of_key(key: object) -> str:
+    """Say why a key is refused and what to use instead."""
+    return (
+        "expected keys that are str, int, bool, None, float, complex, bytes, numpy scalars or tuples of these, "
+        f"and short; found a key of type {type(key).__qualname__}: {key!r:.80}; use a list of pairs"
+    )
 
 
 def of_dtype(dtype: np.dtype[Any]) -> str:
@@ -61,6 +82,14 @@ def of_dtype(dtype: np.dtype[Any]) -> str:
     else:
         hint = "store value.view('u1') and its shape"
     return f"expected an array of numbers, bools, dates or durations; found dtype {dtype}; {hint}"
+
+
+def _of_torch(value: object) -> str | None:
+    if torch_values.is_relative(value):
+        return "store the plain tensors that it is made of, such as value.to_local() or value.full_tensor()"
+    if hasattr(value, "state_dict"):
+        return "store value.state_dict()"
+    return _TORCH_HINTS.get(f"{type(value).__module__}.{type(value).__qualname__}")
 
 
 def _foreign(value: object) -> str:

@@ -28,6 +28,9 @@ from cairn.state.trees import (
     MAX_DIMENSIONS,
     MAX_INT_TEXT,
     MAX_KEY_DEPTH,
+    METADATA,
+    PARAMETER,
+    TORCH_KINDS,
     WHOLE_BYTES,
     cut,
     stands_for_itself,
@@ -53,13 +56,15 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An array: its element type, byte order, shape and pieces."""
+    """A tensor: its element type, byte order, shape, pieces, and what it comes back as."""
 
     dtype: str
     big: bool
     shape: tuple[int, ...]
     nbytes: int
     blobs: tuple[BlobRef, ...]
+    kind: str | None = None
+    """One of `TORCH_KINDS`, or None for a numpy array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +133,40 @@ def _special(raw: dict[str, Any]) -> object:
 
 
 def _tensor(raw: Any) -> Tensor:
-    names = list(raw) if type(raw) is dict else []
-    big = names == ["dtype", "shape", "blobs", "order"] and raw["order"] == "big"
-    if not big and names != ["dtype", "shape", "blobs"]:
-        raise Malformed(f"expected an object with dtype, shape, blobs and perhaps order, found {raw!r:.90}")
-    size = dtypes.itemsize(raw["dtype"])
-    if size is None or (big and size == 1):
-        raise Malformed(
-            f"expected an element type this version knows, found {raw['dtype']!r:.60}{', big-endian' * big}"
-        )
-    shape = raw["shape"]
+    big, kind = _tensor_endings(raw)
+    name, shape = raw["dtype"], raw["shape"]
     if type(shape) is not list or len(shape) > MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
         raise Malformed(f"expected a shape of at most {MAX_DIMENSIONS} whole numbers, found {shape!r:.90}")
-    nbytes = prod(shape) * size
-    if nbytes >= 1 << 63 or (nbytes == 0 and prod([n for n in shape if n]) * size >= 1 << 63):
+    nbytes = dtypes.size_of(name, shape) if _is_of_kind(name, kind) else None
+    if nbytes is None or (big and dtypes.itemsize(name) == 1):
+        raise Malformed(
+            f"expected an element type this version knows, found {name!r:.60} in {shape!r:.60}"
+            f"{', big-endian' * big}{f', of {kind}' if kind else ''}"
+        )
+    extent = prod([n for n in shape if n]) * (dtypes.itemsize(name) or 1)
+    if nbytes >= 1 << 63 or (nbytes == 0 and extent >= 1 << 63):
         raise Malformed(f"expected a shape that fits in memory, found {shape!r:.90}")
-    return Tensor(raw["dtype"], big, tuple(shape), nbytes, _pieces(raw["blobs"], nbytes))
+    return Tensor(name, big, tuple(shape), nbytes, _pieces(raw["blobs"], nbytes), kind)
+
+
+def _is_of_kind(name: Any, kind: str | None) -> bool:
+    if type(name) is not str:
+        return False
+    if kind is None:
+        return name not in dtypes.PACKED
+    return name in (dtypes.WITH_GRADIENTS if kind == PARAMETER else dtypes.TORCH_NAMES)
+
+
+def _tensor_endings(raw: Any) -> tuple[bool, str | None]:
+    """Whether a tensor is big-endian, and which of torch's kinds it is, if any."""
+    names = list(raw) if type(raw) is dict else []
+    if names == ["dtype", "shape", "blobs"]:
+        return False, None
+    if names == ["dtype", "shape", "blobs", "order"] and raw["order"] == "big":
+        return True, None
+    if names == ["dtype", "shape", "blobs", "as"] and raw["as"] in TORCH_KINDS:
+        return False, raw["as"]
+    raise Malformed(f"expected an object with dtype, shape, blobs and perhaps order or as, found {raw!r:.90}")
 
 
 def _pieces(raw: Any, nbytes: int) -> tuple[BlobRef, ...]:
@@ -205,10 +228,15 @@ def _tuple(raw: Any) -> Body:
 
 
 def _map(raw: Any) -> Body:
+    metadata: tuple[Any, ...] = ()
+    if type(raw) is dict and list(raw)[2:] == [METADATA] and raw.get("type") == "OrderedDict":
+        metadata = (raw[METADATA],)
+        raw = {name: inner for name, inner in raw.items() if name != METADATA}
     kind, pairs = members(raw, "type", "pairs")
     if kind not in MAP_TYPES:
         raise Malformed(f"expected one of the mappings {', '.join(MAP_TYPES)}, found {kind!r:.60}")
-    return _list_body(kind, "pairs", pairs)
+    body = _list_body(kind, "pairs", pairs)
+    return Body(kind, body.shape, body.raw, body.parts, metadata=metadata)
 
 
 def _list_body(kind: str, shape: str, raw: Any) -> Body:

@@ -24,6 +24,9 @@ exactly one member, whose name begins with `$`:
     {"$tensor": {"dtype": D, "shape": [i, …], "blobs": BLOBS}}     a numpy array: its elements in C order, each
                  little-endian. A member "order": "big" follows when the array was big-endian, which is restored at
                  load; so both byte orders share their blobs. BLOBS are the pieces of `cut`; an empty array has [].
+                 A member "as": "torch" follows when it was no numpy array but a tensor of torch, with
+                 "torch.nn.Parameter" instead of "torch" a Parameter, and with
+                 "torch.nn.Parameter(requires_grad=False)" a frozen one. Never together with "order".
     {"$tie": STEPS}                the same memory as an earlier `$tensor` of this component, never an empty one
     {"$scalar": {"dtype": D, "data": "<hex>"}}     a numpy scalar: its bytes, little-endian
     {"$float": "<text>"}           the shortest text that comes back, as Python's repr; a NaN is the 16 hex digits of
@@ -31,19 +34,22 @@ exactly one member, whose name begins with `$`:
     {"$int": "-0x1f…"}             an int beyond ±2^53 in lower-case hex
     {"$complex": ["<text>", "<text>"]}             real and imaginary part, each as in `$float`
     {"$tuple": LIST}
-    {"$map": {"type": "dict" | "OrderedDict", "pairs": LIST}}      pairs [key, value] in order; "dict" only when some
-                                   key is not plain, an OrderedDict always
+    {"$map": {"type": "dict" | "OrderedDict" | "Counter", "pairs": LIST}}      pairs [key, value] in order; "dict" only
+                                   when some key is not plain, the others always. A member "_metadata": VALUE follows
+                                   when an OrderedDict has an attribute of this name, as torch's state_dict() gives it
     {"$str": DATA}                 a str that cannot stand for itself: UTF-8, lone surrogates encoded as if they were
                                    characters (Python's `surrogatepass`)
     {"$bytes": DATA}
 
 D is safetensors' name where the bytes agree with safetensors (BF16, F32, …), else numpy's or ml_dtypes' (complex128,
-datetime64[ns], int4, …); `cairn.state.dtypes` lists them. Types of less than a byte take a byte an element.
+datetime64[ns], int4, …); `cairn.state.dtypes` lists them. Types of less than a byte take a byte an element, except F4,
+a type of torch's alone: two values a byte, shapes count values, so there is a last dimension and it is even.
 DATA is base64 text up to `INLINE_BYTES` bytes, else the blob list of the pieces of `cut`.
 Keys of a `$map` are str, int, bool, null, float, complex, bytes and numpy scalars, and tuples of these, spelled as
 values; a key that would need a blob or a part is refused.
 STEPS lead from a component's value to a value inside: a str for the key of a dict that stands for itself, an int for
-the place in a list, a tuple, or the pairs of a `$map` (then on to the pair's value).
+the place in a list, a tuple, or the pairs of a `$map` (then on to the pair's value). In a `$map` the str "_metadata"
+leads to the attribute.
 
 **Parts.** A container (dict, list, the LIST of a tuple or of pairs, TIES) whose JSON, with its children in their
 final spelling, is longer than `SPLIT_BYTES` is split:
@@ -86,7 +92,16 @@ INLINE_BYTES = 1 << 12
 WHOLE_BYTES = 1 << 26
 PIECE_BYTES = 1 << 24
 
-MAP_TYPES = ("dict", "OrderedDict")
+MAP_TYPES = ("dict", "OrderedDict", "Counter")
+METADATA = "_metadata"
+"""The one attribute that an OrderedDict may have; also its step."""
+
+TORCH = "torch"
+PARAMETER = "torch.nn.Parameter"
+FROZEN_PARAMETER = "torch.nn.Parameter(requires_grad=False)"
+TORCH_KINDS = (TORCH, PARAMETER, FROZEN_PARAMETER)
+"""What a tensor of torch comes back as."""
+
 COMPONENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 

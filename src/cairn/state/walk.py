@@ -28,6 +28,7 @@ _LOST = object()
 _EMPTY: dict[str, Callable[[], object]] = {
     "dict": dict,
     "OrderedDict": dict,
+    "Counter": dict,
     "list": list,
     "tuple": tuple,
     "folder": dict,
@@ -199,7 +200,7 @@ def _scan(
         if node is not _LOST:
             yield here, node, within
         if isinstance(node, Opened):
-            stack.append(_Frame(node, here, node.entries(), (*within, node.kind), losses))
+            stack.append(_Frame(node, here, node.children(), (*within, node.kind), losses))
         pending = _next(stack, watch)
 
 

@@ -14,13 +14,22 @@ from cairn.store.core import Core
 from cairn.store.reach import kept
 
 if TYPE_CHECKING:
+    from cairn.state.make import Make
     from cairn.store.listing import Item
 
 FILES = "files"
 """The component that a committed folder is."""
 
 
-def load(core: Core, commit: Commit, only: Collection[str] | None, *, copy: bool) -> dict[str, Any]:
+def load(
+    core: Core,
+    commit: Commit,
+    only: Collection[str] | None,
+    *,
+    copy: bool = False,
+    as_numpy: bool = False,
+    make: Make | None = None,
+) -> dict[str, Any]:
     """Return a commit's state. Raises Dropped for content that is no longer kept, unless `only` leaves it out."""
     from cairn.state import decode
 
@@ -29,16 +38,16 @@ def load(core: Core, commit: Commit, only: Collection[str] | None, *, copy: bool
         manifest = decode.read_manifest(commit.root, source)
         wanted = _check_only(commit, manifest.components, only)
         _check_kept(commit, wanted)
-        return decode.load(commit.root, source, wanted, copy)
+        return decode.load(commit.root, source, wanted, copy, as_numpy=as_numpy, make=make)
 
 
-def open_lazily(core: Core, commit: Commit) -> Mapping[str, Any]:
+def open_lazily(core: Core, commit: Commit, *, as_numpy: bool = False) -> Mapping[str, Any]:
     """Return a commit's state as a mapping that reads what is touched."""
     from cairn.state.lazy import LazyState
 
     _check_kept(commit, ())
     with reading(core.disk, core.layout, "open"), kept(core, commit):
-        return LazyState(commit.root, _Held(core, commit), commit.dropped)
+        return LazyState(commit.root, _Held(core, commit), commit.dropped, as_numpy=as_numpy)
 
 
 class _Held:
@@ -67,11 +76,12 @@ def checkout(
     """Write a commit, or the components and paths in `only`, as files; return what stands at the top."""
     from cairn.files.checkout import write
     from cairn.files.select import select
+    from cairn.state.make import stored
 
     with reading(core.disk, core.layout, "checkout"):
         names = component_names(core, commit)
         wanted = {path.partition("/")[0]: None for path in qualified(only, names)} if only else None
-        state = load(core, commit, wanted, copy=False)
+        state = load(core, commit, wanted, make=stored)
         return write(core.disk, select(state, qualified(only, names)), target, force=force, advance=advance)
 
 
@@ -98,13 +108,13 @@ def ls(core: Core, commit: Commit, path: str | None) -> list[Item]:
     return listing(core, commit, path)
 
 
-def cat(core: Core, commit: Commit, path: str) -> Any:
+def cat(core: Core, commit: Commit, path: str, *, as_numpy: bool = False) -> Any:
     """Return one value of a commit."""
     from cairn.state.find import find
 
     path = qualified([path], component_names(core, commit))[0]
     _check_kept(commit, (path.partition("/")[0],))
-    return find(commit.root, prepare(core, commit), path)
+    return find(commit.root, prepare(core, commit), path, as_numpy=as_numpy)
 
 
 def _check_only(commit: Commit, components: Mapping[str, BlobRef], only: Collection[str] | None) -> list[str]:

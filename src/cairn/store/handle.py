@@ -48,7 +48,7 @@ class RunHandle:
         message: str | None = None,
         advance: Callable[[int], None] = lambda nbytes: None,
     ) -> Commit:
-        """Keep a state: component name to any nesting of plain containers, numbers, text and arrays.
+        """Keep a state: component name to any nesting of plain containers, numbers, text, arrays and torch tensors.
 
         When this returns, the commit survives a power cut; when it raises, nothing was published. A step that the
         current line has with the same state is returned as it is. Raises UnsupportedValue, before anything is
@@ -69,22 +69,34 @@ class RunHandle:
             return made
 
     def load(
-        self, *, step: int | None = None, only: Collection[str] | None = None, copy: bool = False
+        self,
+        *,
+        step: int | None = None,
+        only: Collection[str] | None = None,
+        copy: bool = False,
+        as_numpy: bool = False,
     ) -> dict[str, Any]:
         """Return a commit's state, the tip's unless a step is named, with every hash checked.
 
-        Arrays are read-only views of the store unless `copy`. `only` names the components to load.
+        Arrays are read-only views of the store unless `copy`. Where torch tensors were committed, they come back: on
+        the CPU, always fresh copies, for torch has no read-only ones; with `as_numpy` they are arrays, and torch is
+        not needed. `only` names the components to load.
         """
         with explained("loading", self._core.layout.root):
-            return content.load(self._core, self.at(step), only, copy=copy)
+            return content.load(self._core, self.at(step), only, copy=copy, as_numpy=as_numpy)
 
-    def open(self, *, step: int | None = None) -> Mapping[str, Any]:
-        """Return a commit's state as a mapping that reads and checks a value when it is touched."""
+    def open(self, *, step: int | None = None, as_numpy: bool = False) -> Mapping[str, Any]:
+        """Return a commit's state as a mapping that reads and checks a value when it is touched; see `load`."""
         with explained("opening", self._core.layout.root):
-            return content.open_lazily(self._core, self.at(step))
+            return content.open_lazily(self._core, self.at(step), as_numpy=as_numpy)
 
     def resume(
-        self, *, step: int | None = None, only: Collection[str] | None = None, copy: bool = False
+        self,
+        *,
+        step: int | None = None,
+        only: Collection[str] | None = None,
+        copy: bool = False,
+        as_numpy: bool = False,
     ) -> dict[str, Any]:
         """Load a commit, and let the next commit continue from it.
 
@@ -93,7 +105,7 @@ class RunHandle:
         """
         with self._guard:
             commit = self.at(step)
-            state = self.load(step=step, only=only, copy=copy)
+            state = self.load(step=step, only=only, copy=copy, as_numpy=as_numpy)
             run = self._core.journal.run(self.name)
             self._base = Base(run.state.tip, commit.id)
             return state

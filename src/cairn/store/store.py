@@ -104,26 +104,32 @@ class Store:
         chosen.check_tip()
 
     def load(
-        self, revision: str, *, run: str | None = None, only: Collection[str] | None = None, copy: bool = False
+        self,
+        revision: str,
+        *,
+        run: str | None = None,
+        only: Collection[str] | None = None,
+        copy: bool = False,
+        as_numpy: bool = False,
     ) -> dict[str, Any]:
         """Return a commit's state with every hash checked; see `RunHandle.load`."""
         with explained("loading", self.path):
-            return content.load(self._core, self.commit(revision, run), only, copy=copy)
+            return content.load(self._core, self.commit(revision, run), only, copy=copy, as_numpy=as_numpy)
 
-    def open(self, revision: str, *, run: str | None = None) -> Mapping[str, Any]:
+    def open(self, revision: str, *, run: str | None = None, as_numpy: bool = False) -> Mapping[str, Any]:
         """Return a commit's state as a mapping that reads and checks a value when it is touched."""
         with explained("opening", self.path):
-            return content.open_lazily(self._core, self.commit(revision, run))
+            return content.open_lazily(self._core, self.commit(revision, run), as_numpy=as_numpy)
 
     def ls(self, revision: str, path: str | None = None, *, run: str | None = None) -> list[Item]:
         """List the values of a commit, or those at and below a path such as `model` or `model/embed.weight`."""
         with explained("listing", self.path), reading(self._core.disk, self._core.layout, "ls"):
             return content.ls(self._core, self.commit(revision, run), path)
 
-    def cat(self, revision: str, path: str, *, run: str | None = None) -> Any:
-        """Return one value of a commit by its path. Raises NotFound with the candidates."""
+    def cat(self, revision: str, path: str, *, run: str | None = None, as_numpy: bool = False) -> Any:
+        """Return one value of a commit by its path; see `RunHandle.load`. Raises NotFound with the candidates."""
         with explained("reading", self.path), reading(self._core.disk, self._core.layout, "cat"):
-            return content.cat(self._core, self.commit(revision, run), path)
+            return content.cat(self._core, self.commit(revision, run), path, as_numpy=as_numpy)
 
     def checkout(
         self,

@@ -1,0 +1,58 @@
+"""Tensors of a state as the encoder sees them, whoever's they are: what trees say of one, and which memory it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cairn.state import arrays, dtypes, refusals, torch_values
+from cairn.state.arrays import Array
+
+
+class Refused(Exception):
+    """Why a tensor cannot be kept, and what to store instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What stands in trees besides the blobs, and what is equal for tensors that are one memory."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    ending: str
+    memory: object
+
+
+def describe(value: object) -> Description | None:
+    """Describe a tensor; None is for values that are none. Raises Refused."""
+    if type(value) is np.ndarray:
+        return _of_numpy(value)
+    kind = torch_values.kind_of(value)
+    return None if kind is None else _of_torch(value, kind)
+
+
+def data_of(value: Any, dtype: str) -> memoryview:
+    """The bytes of a tensor that was described: C order, little-endian, flat; copied only where they lie otherwise."""
+    if isinstance(value, np.ndarray):
+        return arrays.array_bytes(value, dtype)
+    return torch_values.tensor_bytes(value, dtype)
+
+
+def _of_numpy(array: Array) -> Description:
+    name = arrays.name_of(array.dtype)
+    if name is None:
+        raise Refused(refusals.of_dtype(array.dtype))
+    ending = ',"order":"big"' if arrays.is_big(array.dtype) else ""
+    return Description(name, array.shape, ending, arrays.memory_of(array))
+
+
+def _of_torch(tensor: Any, kind: str) -> Description:
+    reason = torch_values.why_refused(tensor)
+    if reason is not None:
+        raise Refused(reason)
+    name = torch_values.name_of(tensor) or ""
+    shape = dtypes.in_values(name, tuple(tensor.shape))
+    memory = torch_values.memory_of(tensor, kind) if tensor.numel() else None
+    return Description(name, shape, f',"as":"{kind}"', memory)
