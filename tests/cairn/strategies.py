@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -73,6 +73,8 @@ def exact(value: object) -> object:
         return (kind, value.dtype.name, arrays.is_big(value.dtype), value.shape, value.tobytes())
     if isinstance(value, np.generic):
         return (kind, value.dtype.name, value.tobytes())
+    if isinstance(value, OrderedDict) and vars(value):
+        return (kind, exact(OrderedDict(value)), exact(vars(value)))
     if isinstance(value, Mapping):
         return (kind, [(exact(key), exact(item)) for key, item in value.items()])
     if isinstance(value, list | tuple):
@@ -89,7 +91,8 @@ def arrays_in(value: object) -> list[Array]:
     if isinstance(value, np.ndarray):
         return [value] if value.nbytes else []
     if isinstance(value, Mapping):
-        return [found for item in value.values() for found in arrays_in(item)]
+        attributes = vars(value) if isinstance(value, OrderedDict) else {}
+        return [found for item in (*value.values(), *attributes.values()) for found in arrays_in(item)]
     if isinstance(value, list | tuple):
         return [found for item in value for found in arrays_in(item)]
     return []
@@ -169,7 +172,7 @@ def states(draw: st.DrawFn) -> dict[str, object]:
 
 
 _LEAVES = ("array", "array", "atom")
-_CONTAINERS = ("list", "tuple", "dict", "dict", "map", "ordered")
+_CONTAINERS = ("list", "tuple", "dict", "dict", "map", "ordered", "counter", "attributed")
 
 
 @st.composite
@@ -184,4 +187,10 @@ def _values(draw: st.DrawFn, views: list[Array], depth: int) -> object:
         return items if kind == "list" else tuple(items)
     names = [draw(texts if kind == "dict" else keys) for _ in items]
     pairs = zip(names, items, strict=True)
+    if kind == "counter":
+        return Counter(dict(pairs))
+    if kind == "attributed":
+        made = OrderedDict(pairs)
+        vars(made)["_metadata"] = draw(_values(views, depth + 1))
+        return made
     return OrderedDict(pairs) if kind == "ordered" else dict(pairs)

@@ -36,7 +36,7 @@ def manifest_of(memory: Memory, tree: bytes, ties: Any = ()) -> BlobRef:
 def touch(value: object) -> None:
     """Touches everything in a lazy state."""
     if isinstance(value, LazyState | LazyMapping):
-        for item in value.values():
+        for item in (*value.values(), getattr(value, "_metadata", None)):
             touch(item)
 
 
@@ -85,6 +85,17 @@ MALFORMED: list[tuple[str, object, str]] = [
     ("tensor more members", tensor(strides=[]), "an object with dtype"),
     ("tensor little", tensor(order="little"), "an object with dtype"),
     ("tensor big byte", tensor(dtype="U8", order="big", shape=[8]), "element type.*big-endian"),
+    ("tensor of nobody", tensor(**{"as": "numpy"}), "an object with dtype"),
+    ("tensor of none", tensor(**{"as": None}), "an object with dtype"),
+    ("tensor of several", tensor(**{"as": ["torch"]}), "an object with dtype"),
+    ("tensor big of torch", tensor(order="big", **{"as": "torch"}), "an object with dtype"),
+    ("tensor of torch first", {"$tensor": {"as": "torch"} | tensor()["$tensor"]}, "an object with dtype"),  # type: ignore[operator]  # a dict at run time
+    ("dtype torch lacks", tensor(dtype="datetime64[s]", **{"as": "torch"}), "element type.* of torch"),
+    ("parameter of ints", tensor(dtype="I64", **{"as": "torch.nn.Parameter"}), "element type.* of torch.nn.Parameter"),
+    ("packed of numpy", tensor(dtype="F4", shape=[16]), "element type"),
+    ("packed odd", tensor(dtype="F4", shape=[2, 15], **{"as": "torch"}), "element type.*15"),
+    ("packed without shape", tensor(dtype="F4", **{"as": "torch"}), "element type"),
+    ("packed and bytes", tensor(dtype="F4", shape=[8], **{"as": "torch"}), "4 bytes in 1 pieces"),
     ("dtype unknown", tensor(dtype="F128"), "element type"),
     ("dtype of numpy", tensor(dtype="float64"), "element type"),
     ("dtype no text", tensor(dtype=["F64"]), "element type"),
@@ -118,6 +129,7 @@ MALFORMED: list[tuple[str, object, str]] = [
     ("scalar upper", {"$scalar": {"dtype": "F32", "data": "AA000000"}}, "8 lower-case hex digits"),
     ("scalar spaces", {"$scalar": {"dtype": "F32", "data": "00 00 00"}}, "8 lower-case hex digits"),
     ("scalar no text", {"$scalar": {"dtype": "F32", "data": 0}}, "8 lower-case hex digits"),
+    ("scalar packed", {"$scalar": {"dtype": "F4", "data": "00"}}, "element type"),
     ("scalar dtype", {"$scalar": {"dtype": "S4", "data": "00000000"}}, "element type"),
     ("scalar no object", {"$scalar": 1}, "an object with dtype, data"),
     ("float spelling", {"$float": "1.50"}, "shortest text"),
@@ -136,6 +148,12 @@ MALFORMED: list[tuple[str, object, str]] = [
     ("map type no text", pairs([1, 2], kind=[]), "one of the mappings"),
     ("map plain", pairs(["a", 1]), "stand for itself"),
     ("map empty", pairs(), "stand for itself"),
+    ("map attributes", {"$map": {"type": "dict", "pairs": [[1, 2]], "_metadata": 1}}, "an object with type, pairs"),
+    ("map attribute first", {"$map": {"_metadata": 1, "type": "OrderedDict", "pairs": []}}, "an object with type"),
+    ("map other attribute", {"$map": {"type": "OrderedDict", "pairs": [], "metadata": 1}}, "an object with type"),
+    ("map attribute bad", {"$map": {"type": "OrderedDict", "pairs": [], "_metadata": {"$x": 1}}}, "kind of value"),
+    ("map attribute of a counter", {"$map": {"type": "Counter", "pairs": [], "_metadata": 1}}, "an object with type"),
+    ("map long attribute", {"$map": {"type": "OrderedDict", "pairs": [], "_metadata": ["x" * 90] * 999}}, "in parts"),
     ("map no pair", pairs([1, 2, 3]), "a pair"),
     ("map pair no list", pairs({"1": 2}), "a pair"),
     ("map list key", pairs([[1], 2]), "expected a key"),

@@ -29,6 +29,10 @@ class Config(dict[str, int]):
     """A dict that is more than a dict."""
 
 
+class Fewer(Counter[str]):
+    """A Counter that is more than a Counter."""
+
+
 class Tensor:
     """Stands for another library's tensor."""
 
@@ -49,7 +53,7 @@ def nested(depth: int) -> object:
     [
         (Colour.RED, "store its .value"),
         (defaultdict(list), "the default factory is code"),
-        (Counter("a"), r"store dict\(value\)"),
+        (Fewer("a"), r"store dict\(value\)"),
         (Config(a=1), r"store dict\(value\)"),
         (UserDict(a=1), r"store dict\(value\)"),
         (np.ma.masked_array([1, 2], [False, True]), r"its \.data and its \.mask"),

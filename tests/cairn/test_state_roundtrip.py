@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,10 +23,15 @@ anything = settings(
 
 
 def touched(value: object) -> object:
-    """Turns a lazy mapping into a dict by touching every value."""
-    if isinstance(value, LazyMapping | LazyState):
-        return {key: touched(item) for key, item in value.items()}
-    return value
+    """Turns a lazy mapping into a dict by touching every value, or into an OrderedDict if it has an attribute."""
+    if not isinstance(value, LazyMapping | LazyState):
+        return value
+    found = {key: touched(item) for key, item in value.items()}
+    if not isinstance(value, LazyMapping) or not hasattr(value, "_metadata"):
+        return found
+    ordered = OrderedDict(found)
+    vars(ordered)["_metadata"] = value._metadata
+    return ordered
 
 
 @anything
@@ -135,9 +141,10 @@ def test_listing_names_every_value_once(state: dict[str, object]) -> None:
 def count(value: object, top: bool = True) -> int:
     """Counts the values of a state that have no parts."""
     parts = list(value.values()) if isinstance(value, Mapping) else value
-    if not isinstance(parts, list | tuple) or (not parts and not top):
+    attributes = list(vars(value).values()) if isinstance(value, OrderedDict) else []
+    if not isinstance(parts, list | tuple):
         return 1
-    return sum(count(part, top=False) for part in parts)
+    return sum(count(part, top=False) for part in (*parts, *attributes)) + (not parts and not top)
 
 
 def untyped(value: object) -> object:
