@@ -28,6 +28,7 @@ from cairn.state.find import find
 from cairn.state.lazy import LazyState
 from cairn.state.make import stored
 from cairn.state.walk import leaves, walk
+from cairn.store.provenance import provenance
 
 KINDS = ("torch", "torch.nn.Parameter", "torch.nn.Parameter(requires_grad=False)")
 
@@ -230,3 +231,12 @@ def test_what_a_scheduler_counts_comes_back_a_counter() -> None:
     assert exact(found) == exact(state)
     assert found["milestones"].most_common(1) == [(30, 2)]
     assert [entry.within for entry in leaves(memory.save({"x": Counter("a")}), memory.tree)] == [("Counter",)]
+
+
+def test_a_version_that_is_more_than_a_text_is_recorded_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's version is of a class derived from str, which a commit's provenance cannot hold."""
+    module = ModuleType("torch")
+    vars(module)["__version__"] = type("TorchVersion", (str,), {})("2.13.0+cpu")
+    monkeypatch.setitem(sys.modules, "torch", module)
+    version = provenance.__wrapped__()["versions"]["torch"]
+    assert (type(version), version) == (str, "2.13.0+cpu")

@@ -24,7 +24,8 @@ def provenance() -> dict[str, Any]:
     for name in _FOLLOWED:
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
-            versions[name] = version
+            # torch's is a str that compares as a version does.
+            versions[name] = str(version)
     return {
         "versions": versions,
         "git": _git_revision(),
