@@ -35,7 +35,8 @@ def filled(name: str, shape: tuple[int, ...], seed: int = 0) -> Any:
 def raw(tensor: Any) -> bytes:
     """The bytes of a tensor's values in C order."""
     plain = tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
-    return bytes(plain.reshape(-1).view(torch.uint8).tolist())
+    data: bytes = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return data
 
 
 def bits(value: object) -> object:
