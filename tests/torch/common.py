@@ -13,6 +13,7 @@ from cairn.state.decode import load
 from cairn.state.walk import leaves
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; `make test-all` installs it")
+safetensors: Any = pytest.importorskip("safetensors.torch")
 torch.set_num_threads(1)
 
 DTYPES = (

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from blake3 import blake3
-from safetensors.torch import load_file, save_file
 from tests.cairn import folders
-from tests.torch.common import bits, raw, tensors_in, torch
+from tests.torch.common import bits, raw, safetensors, tensors_in, torch
 
 import cairn
 
@@ -75,7 +74,7 @@ class FineTuning:
     def save(self, folder: Path) -> Path:
         """Write a checkpoint as the Trainer does, file by file."""
         folder.mkdir(parents=True)
-        save_file(self.model.state_dict(), folder / "model.safetensors", metadata={"format": "pt"})
+        safetensors.save_file(self.model.state_dict(), folder / "model.safetensors", metadata={"format": "pt"})
         torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
         torch.save(self.scheduler.state_dict(), folder / "scheduler.pt")
         rng = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.get_rng_state()}
@@ -86,7 +85,7 @@ class FineTuning:
 
     def resume(self, folder: Path) -> None:
         """Go on from a checkpoint, opening nothing that could run code."""
-        self.model.load_state_dict(load_file(folder / "model.safetensors"))
+        self.model.load_state_dict(safetensors.load_file(folder / "model.safetensors"))
         self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         self.scheduler.load_state_dict(torch.load(folder / "scheduler.pt", weights_only=True))
         rng = load_rng(folder)
@@ -226,7 +225,7 @@ def values(kind: str) -> dict[str, Any]:
 def write(kind: str, path: Path) -> None:
     """Write the tensors to a file."""
     if kind == ".safetensors":
-        save_file(values("torch"), path / "model.safetensors")
+        safetensors.save_file(values("torch"), path / "model.safetensors")
     elif kind == ".pt":
         torch.save(values("torch"), path / "model.pt")
     else:
@@ -261,7 +260,7 @@ def test_types_that_numpy_lacks_share_their_files_too(store: cairn.Store, tmp_pa
     assert len(committed(store, {"model": made}, 1)) == 4
     (tmp_path / "a").mkdir()
     torch.save(made, tmp_path / "a" / "model.pt")
-    save_file(made, tmp_path / "a" / "model.safetensors")
+    safetensors.save_file(made, tmp_path / "a" / "model.safetensors")
     new = committed(store, {"files": cairn.folder(tmp_path / "a")}, 2)
     assert not set(names_of(tensors_in(made))) & set(new)
     store.checkout("step:1", tmp_path / "b")
@@ -305,7 +304,7 @@ def test_a_checkout_of_live_torch_state_is_a_model_file(store: cairn.Store, tmp_
     state["tied"] = state["0.weight"]
     store.run().commit({"model": state, "optimizer": training.optimizer.state_dict()}, step=1)
     store.checkout("latest", tmp_path / "out")
-    found = load_file(tmp_path / "out" / "model.safetensors")
+    found = safetensors.load_file(tmp_path / "out" / "model.safetensors")
     assert bits(found) == bits({name: state[name] for name in found})
     assert set(state) - set(found) == {"tied"}
     described = json.loads((tmp_path / "out" / "model.json").read_text())["$map"]
