@@ -17,8 +17,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python experiments/demo.py
 
+# One thread of the linear algebra library for each worker: more of them only wait for each other.
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadscope
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
 
 # What needs torch: tests/torch is left out where torch is not installed.
 test-torch: $(VENV)/.torch
