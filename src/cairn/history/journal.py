@@ -36,6 +36,7 @@ class Journal:
         self._disk, self._layout = disk, layout
         self._runs: dict[str, Run] = {}
         self._tags: dict[str, Log] = {}
+        self._tries = 0
         self._guard = threading.RLock()
 
     # Runs.
@@ -151,7 +152,6 @@ class Journal:
         `still` is asked whether the operation still makes sense right after the newest entry: it raises the Conflict
         to report, or returns. When another entry takes the number, it is asked again, and the next number is tried.
         """
-        tmp = self._layout.temporary(lease.write_id, "entry")
         for _ in range(_ATTEMPTS):
             log.refresh()
             newest = log.last
@@ -160,8 +160,10 @@ class Journal:
                 continue  # An entry that came while `still` looked may be one that it did not see.
             document = log.next_document(op, lease.write_id, dict(fields))
             lease.renew()
+            # Each try has a name of its own: one that could not be removed is in nobody's way.
+            self._tries += 1
             try:
-                log.append(document, tmp)
+                log.append(document, self._layout.temporary(lease.write_id, f"entry-{self._tries}"))
             except FileExistsError:
                 continue
             log.refresh()

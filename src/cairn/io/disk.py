@@ -6,6 +6,7 @@ disk by one that counts, stops or fails at `step`, which is called before each d
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cairn.errors import CairnError
 from cairn.io.handles import NewFile, OpenFile, flock
 
 if TYPE_CHECKING:
@@ -119,10 +121,21 @@ class Disk:
             file.write(data)
             file.sync()
             self.link(tmp, path)
-            self.sync_folder(path.parent)
+            self._settle(path)
         finally:
             file.close()
-            self.unlink(tmp)
+            # What stays is swept by gc; the file at its path is whole all the same.
+            with contextlib.suppress(OSError):
+                self.unlink(tmp)
+
+    def _settle(self, path: Path) -> None:
+        try:
+            self.sync_folder(path.parent)
+        except OSError as error:
+            raise CairnError(
+                f"{path} is there, but may not survive a power cut: the system could not make its name durable "
+                f"({error.strerror}); look after the disk, then do the same again, which makes sure"
+            ) from error
 
     # What only looks.
 

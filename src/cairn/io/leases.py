@@ -86,7 +86,9 @@ def leased(disk: Disk, layout: Layout, purpose: str) -> Iterator[Lease]:
     try:
         yield lease
     finally:
-        lease.release()
+        # What was done is done. A lease that cannot be removed is unlocked, and so dead.
+        with contextlib.suppress(OSError):
+            lease.release()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from cairn.errors import Conflict
+from cairn.errors import CairnError, Conflict
 from cairn.history import names
 from cairn.history.run import Run
 from cairn.io.explain import explained
@@ -41,6 +41,11 @@ def rename_run(core: Core, old: str, new: str) -> None:
             with contextlib.suppress(Conflict):
                 core.journal.append(target.log, lease, "delete", {}, lambda: _check_end(target, begun))
             raise
+        except OSError as error:
+            raise CairnError(
+                f"renaming run {old!r} failed half-way: {error.strerror or error} ({error.filename}); both names are "
+                f"there with the same history; the same command ends it"
+            ) from error
         source.refresh()
         target.refresh()
 
