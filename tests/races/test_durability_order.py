@@ -68,9 +68,9 @@ def test_an_entry_comes_after_all_that_it_stands_on(
     points = steps_of(root, operation)
     links = named(points, "link", root)
     assert links
-    entry_file = [n for n, point in enumerate(points) if point.name == "fsync" and point.path.suffix == ".entry"]
-    written = [n for n, point in enumerate(points) if point.name == "write" and point.path.suffix == ".entry"]
-    for (link, target), write, sync in zip(links, written, entry_file, strict=True):
+    tmp = [(n, point.name) for n, point in enumerate(points) if point.path.suffix.startswith(".entry")]
+    written, forced = ([n for n, step in tmp if step == name] for name in ("write", "fsync"))
+    for (link, target), write, sync in zip(links, written, forced, strict=True):
         assert write < sync < link
         assert any(sync > link for sync in at(points, "fsync folder", target.parent)), target
     first, _ = links[0]

@@ -97,11 +97,11 @@ def test_what_comes_between_two_steps_costs_nothing(
     place = scene(builder)
     total = len(perform(place.copy(), OPERATIONS[name]).points)
     inner: list[Outcome] = []
-    for at in range(total) if builder is build else spread(total, 7):
+    for at in range(total) if builder is build else spread(total, 5):
         root = place.copy()
         meanwhile = partial(perform, root, INTRUDERS[intruder])
         outcome = interrupted(root, OPERATIONS[name], at, lambda run=meanwhile: inner.append(run()))  # type: ignore[misc]
-        view = goes_on(root) if at % 2 else whole(root)
+        view = whole(root) if at % 3 else goes_on(root)
         honest(name, outcome, view)
         assert inner[-1].succeeded or isinstance(inner[-1].error, Conflict), inner[-1]
         assert "commit" not in intruder or view.keeps("20 dead+other", "side")
@@ -126,8 +126,8 @@ def test_two_operations_that_stop_in_the_middle_of_each_other_lose_nothing(
     place = scene(build_with_trash if name.startswith("undrop") else build)
     totals = [len(perform(place.copy(), operation, StagedDisk(looks=True)).points) for operation in (first, second)]
     count = 0
-    for there in spread(totals[0], 8):
-        for here in spread(totals[1], 8):
+    for there in spread(totals[0], 7):
+        for here in spread(totals[1], 7):
             count += 1
             root = place.copy()
             turns = [Turn("first", there), Turn("second", here), Turn("first", None)]
