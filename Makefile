@@ -40,8 +40,15 @@ types: $(READY)
 
 check: test lint types
 
+# Coverage-guided fuzzing of what reads other people's files; minutes by FUZZ_SECONDS.
+FUZZ_SECONDS ?= 600
+fuzz: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
+	PYTHONPATH=. $(BIN)/python tests/fuzz/fuzz_formats.py -max_total_time=$(FUZZ_SECONDS) -max_len=8192
+
 experiments: $(READY)
 	$(BIN)/python experiments/18-checkpoint-roundtrip/run.py
+	$(BIN)/python experiments/19-real-files/measure.py
 
 clean:
 	rm -rf $(VENV) store/demo .mypy_cache .ruff_cache .hypothesis
