@@ -76,6 +76,10 @@ def _gc_ignores_leases(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leases, "alive", lambda disk, layout: {})
 
 
+def _no_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Collection, "wait", lambda self, patience: ())
+
+
 def _lease_after_the_look_ups(patch: pytest.MonkeyPatch) -> None:
     append = Journal.append
 
@@ -202,9 +206,9 @@ MUTATIONS = {
     "gc ignores leases": Mutation(
         "gc does not ask who is alive", _gc_ignores_leases, protocol.wrote_a_pack_that_nothing_needs_yet
     ),
-    "gc does not wait": Mutation(
-        "gc does not ask who is alive",
-        _gc_ignores_leases,
+    "no wait": Mutation(
+        "gc deletes without waiting for the leases that it listed",
+        _no_wait,
         protocol.looked_before_the_move_and_gc_cannot_wait,
     ),
     "lease after the look-ups": Mutation(
