@@ -18,7 +18,7 @@ from cairn.state import dtypes
 Array = npt.NDArray[Any]
 DType = np.dtype[Any]
 
-_COMPLEX = {"C64", "complex128", "complex32", "bcomplex32"}
+COMPLEX = {"C64", "complex128", "complex32", "bcomplex32"}
 _BIG_HOST = sys.byteorder == "big"
 
 
@@ -89,7 +89,7 @@ def array_bytes(array: Array, name: str) -> memoryview:
         return array.reshape(-1).view(np.uint8).data
     copy = np.array(array, order="C", copy=True).reshape(-1).view(np.uint8)
     if is_big(array.dtype):
-        _swap(copy, name, array.dtype.itemsize)
+        swap(copy, name, array.dtype.itemsize)
     return copy.data
 
 
@@ -106,7 +106,7 @@ def scalar_bytes(scalar: Any, name: str) -> bytes:
     """The bytes of a numpy scalar as stored."""
     data = np.frombuffer(bytearray(scalar.tobytes()), np.uint8)
     if is_big(scalar.dtype):
-        _swap(data, name, data.nbytes)
+        swap(data, name, data.nbytes)
     return data.tobytes()
 
 
@@ -118,7 +118,7 @@ def array_from(data: memoryview, name: str, dtype: DType, shape: tuple[int, ...]
     if copy or big or not raw.flags.aligned:
         raw = np.array(raw, order="C", copy=True)
     if big:
-        _swap(raw.reshape(-1).view(np.uint8), name, dtype.itemsize)
+        swap(raw.reshape(-1).view(np.uint8), name, dtype.itemsize)
         raw = raw.view(dtype)
     raw.flags.writeable = copy
     return raw
@@ -136,6 +136,7 @@ def scalar_from(data: bytes, dtype: DType, name: str) -> Any:
     return array_from(memoryview(data), name, dtype, (1,), copy=True)[0]
 
 
-def _swap(raw: npt.NDArray[np.uint8], name: str, itemsize: int) -> None:
-    width = itemsize // 2 if name in _COMPLEX else itemsize
+def swap(raw: npt.NDArray[np.uint8], name: str, itemsize: int) -> None:
+    """Change the order of the bytes in every element, in place; a complex one is two numbers."""
+    width = itemsize // 2 if name in COMPLEX else itemsize
     raw.view(f"u{width}").byteswap(inplace=True)

@@ -26,18 +26,34 @@ _SHOWN = 8
 def find(manifest_ref: BlobRef, source: Source, path: str, *, as_numpy: bool = False) -> object:
     """Decode the value at a path. Raises NotFound, naming the candidates where there are several, and Damaged."""
     pool = Pool(manifest_ref, source, as_numpy=as_numpy)
-    component, slash, rest = path.partition("/")
-    if component not in pool.manifest.components:
+    if path.partition("/")[0] not in pool.manifest.components:
         raise NotFound(f"{path!r}: expected a path that begins with one of {', '.join(pool.manifest.components)}")
+    search = _searched(pool, path)
+    if not search.found:
+        raise NotFound(f"{path!r}: {search.nothing()}")
+    place, raw = search.found[0]
+    return pool.decoder.value(raw, place)
+
+
+def locate(pool: Pool, path: str) -> tuple[Place, Any] | None:
+    """Find the place and the node at a path, or None. Raises NotFound for a path that fits several, and Damaged."""
+    if path.partition("/")[0] not in pool.manifest.components:
+        return None
+    search = _searched(pool, path)
+    return search.found[0] if search.found else None
+
+
+def _searched(pool: Pool, path: str) -> _Search:
+    """Look for a path in its component. Raises NotFound for a path that fits several values."""
+    component, slash, rest = path.partition("/")
     search = _Search(pool)
     for bare in (False, True):
         search.look(*pool.root(component), rest if slash else None, bare)
         if search.found:
             break
-    if len(search.found) == 1:
-        place, raw = search.found[0]
-        return pool.decoder.value(raw, place)
-    raise NotFound(f"{path!r}: {search.several() if search.found else search.nothing()}")
+    if len(search.found) > 1:
+        raise NotFound(f"{path!r}: {search.several()}")
+    return search
 
 
 @dataclass(slots=True)

@@ -149,12 +149,13 @@ class Pool:
 
     def tied(self, node: Link, place: Place) -> Any:
         """The array or tensor that a tie leads to. Raises Damaged."""
-        target = self._find(place.component, node.steps)
+        target = self.find(place.component, node.steps)
         if target is None or not isinstance(target[1], Tensor) or not target[1].nbytes:
             place.refuse(f"expected a tie to an earlier tensor, found the steps {list(node.steps)}")
         return self.tensor(target[1], target[0])
 
-    def _find(self, component: str, steps: Steps) -> tuple[Place, object] | None:
+    def find(self, component: str, steps: Steps) -> tuple[Place, object] | None:
+        """The place that steps lead to and the node there, or None. Raises Damaged."""
         place, raw = self.root(component)
         node = place.parse(raw)
         for step in steps:

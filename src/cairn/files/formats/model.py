@@ -72,6 +72,8 @@ class Source:
 
     read_at: ReadAt
     size: int
+    ahead: bool = True
+    """Whether to read ahead in archives; not where every read costs a whole blob."""
 
     def exact(self, offset: int, size: int, what: str) -> bytes:
         """Read exactly these bytes. Raises Refused when the file ends before, without asking for them."""

@@ -21,9 +21,12 @@ def cut_file(read_at: ReadAt, size: int) -> Cut:
     return Cut("opaque", (), None) if found is None else Cut(*found, None)
 
 
-def tensors(read_at: ReadAt, size: int) -> list[TensorInfo]:
-    """Name the tensors inside a file, or nothing when it has none or is not as its format says. Executes nothing."""
-    source = Source(read_at, size)
+def tensors(read_at: ReadAt, size: int, *, ahead: bool = True) -> list[TensorInfo]:
+    """Name the tensors inside a file, or nothing when it has none or is not as its format says. Executes nothing.
+
+    Without `ahead` no byte of an archive's tensors is read.
+    """
+    source = Source(read_at, size, ahead)
     head = read_at(0, min(size, _HEAD))
     try:
         return _tensors(source, head)

@@ -95,6 +95,9 @@ def members(source: Source) -> list[Member]:
 
 def _find_directory(source: Source) -> _Directory:
     tail_size = min(source.size, _END.size + _FULL16)
+    if not source.ahead:
+        end = source.exact(source.size - _END.size, _END.size, "an end record")
+        tail_size = _END.size if end.startswith(b"PK\x05\x06") and end.endswith(b"\0\0") else tail_size
     tail = source.exact(source.size - tail_size, tail_size, "the end of an archive")
     found = len(tail)
     while (found := tail.rfind(b"PK\x05\x06", 0, found)) >= 0:
@@ -247,7 +250,7 @@ class _Window:
     def read(self, offset: int, size: int, what: str) -> bytes:
         at = offset - self._start
         if at < 0 or at + size > len(self._data):
-            wanted = max(size, min(_WINDOW, self.source.size - offset))
+            wanted = max(size, min(_WINDOW, self.source.size - offset)) if self.source.ahead else size
             self._data = self.source.exact(offset, wanted, what)
             self._start, at = offset, 0
         return self._data[at : at + size]
