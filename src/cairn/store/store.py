@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from cairn.io.disk import Disk
 from cairn.io.explain import explained
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
-from cairn.store import config, content, gc, indexing, publish, reach, renaming, retention, usage, verify
+from cairn.store import config, content, diff, gc, indexing, publish, reach, renaming, retention, usage, verify
 from cairn.store.core import Core, assemble
+from cairn.store.diff import Diff
 from cairn.store.gc import GcPlan
 from cairn.store.handle import RunHandle
 from cairn.store.listing import Item
@@ -130,6 +131,28 @@ class Store:
         """Return one value of a commit by its path; see `RunHandle.load`. Raises NotFound with the candidates."""
         with explained("reading", self.path), reading(self._core.disk, self._core.layout, "cat"):
             return content.cat(self._core, self.commit(revision, run), path, as_numpy=as_numpy)
+
+    def diff(
+        self,
+        before: str,
+        after: str,
+        path: str | None = None,
+        *,
+        run: str | None = None,
+        only: Collection[str] | None = None,
+        values: bool = True,
+        advance: Callable[[int], None] = lambda nbytes: None,
+    ) -> Diff:
+        """Say what changed between two commits, or at a path and below, or in the components in `only`.
+
+        Equal states are told at once, from two ids. Without `values` only trees are read: what changed, but not by how
+        much. A path may lead into a file: `model.safetensors/lm_head.weight`. Ties to what is left out do not count.
+        Raises Dropped for content that is no longer kept, unless `path` or `only` leave it out. `advance` is told the
+        bytes of tensors as they are compared.
+        """
+        with explained("comparing", self.path):
+            commits = self.commit(before, run), self.commit(after, run)
+            return diff.diff(self._core, *commits, path, only, values=values, advance=advance)
 
     def checkout(
         self,
