@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from cairn.cli import content, history, names, upkeep
+from cairn.cli import compare, content, history, names, upkeep
 from cairn.cli.text import safe
 from cairn.errors import CairnError
 
@@ -55,12 +55,13 @@ def cli(context: click.Context, store: Path | None) -> None:
       4    not found, or ambiguous
       5    conflict: the run moved, or the step or name exists
       6    damage found
+      7    diff --exit-code: there are differences
       130  interrupted
     """
     context.obj = store
 
 
-for _command in (*history.COMMANDS, *content.COMMANDS, *names.COMMANDS, *upkeep.COMMANDS):
+for _command in (*history.COMMANDS, *content.COMMANDS, *compare.COMMANDS, *names.COMMANDS, *upkeep.COMMANDS):
     cli.add_command(_command)
 
 
