@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,14 @@ from cairn.state.arrays import Array
 from cairn.store.diff import Numbers
 from cairn.store.extents import Elements, windows
 
-WINDOW = 1 << 18
+WINDOW = 1 << 17
 """Elements that are compared at once."""
 
-_WHOLE = re.compile(r"BOOL|[IU]\d+|u?int\d")
+_SMALL = re.compile(r"BOOL|[IU](8|16|32)|u?int\d")
+"""Whole numbers that float64 holds, and their differences too."""
+_WHOLE = ("I64", "U64")
+_TINY = 1e-290
+"""Sums of squares below this lose digits."""
 _LOST = np.iinfo(np.int64).min
 """What stands for no date and no duration."""
 
@@ -33,10 +37,12 @@ def family(dtype: str) -> str | None:
     if arrays.dtype_of(dtype, big=False) is None:
         return None
     if dtypes.is_time(dtype):
-        return f"time {dtype}"
+        return dtype
     if dtype in arrays.COMPLEX:
         return "complex"
-    return "whole" if _WHOLE.fullmatch(dtype) else "real"
+    if dtype in _WHOLE:
+        return "whole"
+    return "small" if _SMALL.fullmatch(dtype) else "real"
 
 
 def meeting(before: str, after: str) -> str | None:
@@ -45,9 +51,9 @@ def meeting(before: str, after: str) -> str | None:
     if one is None or other is None or one == other:
         return one if other is not None else None
     pair = {one, other}
-    if not pair <= {"whole", "real", "complex"}:
+    if not pair <= {"small", "whole", "real", "complex"}:
         return None
-    return "complex" if "complex" in pair else "real"
+    return "complex" if "complex" in pair else "real" if "real" in pair else "whole"
 
 
 def numbers(before: Elements, after: Elements, advance: Callable[[int], None]) -> Numbers | None:
@@ -137,22 +143,9 @@ class _Sums:
     after: _Flow
     changed: int = 0
     nan: int = 0
-    greatest: int | float = field(init=False)
+    greatest: int | float = 0
     distance: float = 0.0
     norm: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.greatest = 0 if self._is_whole else 0.0
-
-    @property
-    def _is_whole(self) -> bool:
-        return self.kind not in ("real", "complex")
-
-    @property
-    def _by_bits(self) -> bool:
-        """Whether equal elements have equal bits, which those of two types, or signed otherwise, have not."""
-        one, other = self.before.info, self.after.info
-        return (one.dtype, one.conjugate, one.negative) == (other.dtype, other.conjugate, other.negative)
 
     def add(self, start: int, stop: int) -> None:
         """Compare some elements."""
@@ -160,41 +153,70 @@ class _Sums:
         with np.errstate(all="ignore"):
             a = self._values(x, self.before.info)
             if self._by_bits and self.before.extents(start, stop) == self.after.extents(start, stop):
-                self.norm = math.hypot(self.norm, _norm(_chosen(a, self._known(a))))
+                self.norm = math.hypot(self.norm, _norm(a[self._known(a)]))
                 return
             y = self.after.elements(start, stop)
             b = self._values(y, self.after.info)
-            known = self._known(a) & self._known(b)
-            self.norm = math.hypot(self.norm, _norm(_chosen(a, known)))
             changed = _unequal_bits(x, y) if self._by_bits else _unequal(a, b)
             self.changed += int(np.count_nonzero(changed))
-            self._far(_chosen(a, changed), _chosen(b, changed), _chosen(known, changed))
+            if self._is_exact:
+                self._add_whole(a, b, changed)
+            elif not self._add_smooth(a, b):
+                self._add_rough(a, b, changed)
 
     def result(self, count: int) -> Numbers:
         """What the windows come to."""
         relative = self.distance / self.norm if self.norm else math.inf if self.distance else 0.0
-        return Numbers(count, self.changed, self.greatest, relative, self.nan)
+        greatest = float(self.greatest) if self.kind in ("real", "complex") else int(self.greatest)
+        return Numbers(count, self.changed, greatest, relative, self.nan)
 
-    def _far(self, a: Array, b: Array, known: Array) -> None:
-        """Take in the distance of elements that changed."""
-        if self._is_whole:
-            self.nan += int(np.count_nonzero(~known))
-            far = _far_whole(a[known], b[known])
-            self.distance = math.hypot(self.distance, _norm(far))
-            self.greatest = max(self.greatest, int(far.max(initial=0)))
-        else:
-            far = np.abs(a - b)
-            lost = np.isnan(far)
-            self.nan += int(np.count_nonzero(lost))
-            self.distance = math.hypot(self.distance, _norm(_chosen(far, known)))
-            self.greatest = max(self.greatest, float(far[~lost].max(initial=0.0)))
+    @property
+    def _is_exact(self) -> bool:
+        """Whether float64 does not hold the numbers, which then stay whole."""
+        return self.kind not in ("real", "complex", "small")
+
+    @property
+    def _by_bits(self) -> bool:
+        """Whether equal elements have equal bits, which those of two types, or signed otherwise, have not."""
+        one, other = self.before.info, self.after.info
+        return (one.dtype, one.conjugate, one.negative) == (other.dtype, other.conjugate, other.negative)
+
+    def _add_smooth(self, a: Array, b: Array) -> bool:
+        """Take in numbers if all of them are finite and no square is out of range; say whether they were."""
+        far = a - b
+        distance, norm = _square(far), _square(a)
+        if not math.isfinite(distance + norm) or (distance < _TINY and far.any()) or (norm < _TINY and a.any()):
+            return False
+        self._extend(math.sqrt(distance), math.sqrt(norm), np.abs(far))
+        return True
+
+    def _add_rough(self, a: Array, b: Array, changed: Array) -> None:
+        """Take in any numbers."""
+        known = self._known(a) & self._known(b)
+        far = np.abs(a[changed] - b[changed])
+        lost = np.isnan(far)
+        self.nan += int(np.count_nonzero(lost))
+        self._extend(_norm(far[known[changed]]), _norm(a[known]), far[~lost])
+
+    def _add_whole(self, a: Array, b: Array, changed: Array) -> None:
+        """Take in 64-bit numbers or dates."""
+        known = self._known(a) & self._known(b)
+        self.nan += int(np.count_nonzero(changed & ~known))
+        far = _far_whole(a[known], b[known])
+        self._extend(_norm(far), _norm(a[known]), far)
+
+    def _extend(self, distance: float, norm: float, far: Array) -> None:
+        self.distance = math.hypot(self.distance, distance)
+        self.norm = math.hypot(self.norm, norm)
+        if far.size:
+            self.greatest = max(self.greatest, far.max().item() if far.dtype != object else far.max())
 
     def _values(self, x: Array, info: TensorInfo) -> Array:
-        if self._is_whole:
-            return (
-                x.view(np.int64) if x.dtype.kind in "mM" else x.astype(np.uint64 if info.dtype == "U64" else np.int64)
-            )
-        values = x.astype(np.complex128 if self.kind == "complex" else np.float64)
+        if self._is_exact:
+            if x.dtype.kind in "mM":
+                return x.view(np.int64)
+            return x.astype(np.uint64 if info.dtype == "U64" else np.int64, copy=False)
+        values = x.astype(np.complex128 if self.kind == "complex" else np.float64, copy=False)
         if not self._by_bits:
             values = -values if info.negative else values
             values = np.conj(values) if info.conjugate else values
@@ -203,27 +225,23 @@ class _Sums:
     def _known(self, values: Array) -> Array:
         """Which values have a distance from others."""
         known: Array = np.isfinite(values)
-        return values != _LOST if self.kind.startswith("time") else known
-
-
-def _chosen(values: Array, mask: Array) -> Array:
-    """The values that a mask keeps, without a copy where it keeps all."""
-    return values if mask.all() else values[mask]
+        if dtypes.is_time(self.kind):
+            known = np.not_equal(values, _LOST)
+        return known
 
 
 def _unequal_bits(x: Array, y: Array) -> Array:
     width = min(x.dtype.itemsize, 8)
-    bits = x.view(f"u{width}") != y.view(f"u{width}")
-    return bits.reshape(x.size, -1).any(axis=1)
+    bits: Array = np.not_equal(x.view(f"u{width}"), y.view(f"u{width}"))
+    return bits[::2] | bits[1::2] if x.dtype.itemsize > width else bits
 
 
 def _unequal(a: Array, b: Array) -> Array:
     """Which values differ; NaNs of two types are equal, zeros of two signs are not."""
     if a.dtype.kind not in "fc":
-        unequal: Array = a != b
+        unequal: Array = np.not_equal(a, b)
         return unequal
-    nan = np.isnan(a) & np.isnan(b)
-    return _unequal_bits(a, b) & ~nan
+    return _unequal_bits(a, b) & ~(np.isnan(a) & np.isnan(b))
 
 
 def _far_whole(a: Array, b: Array) -> Array:
@@ -231,19 +249,24 @@ def _far_whole(a: Array, b: Array) -> Array:
     if a.dtype != b.dtype:
         far: Array = np.abs(a.astype(object) - b.astype(object))
         return far
-    return np.where(a > b, a.view(np.uint64) - b.view(np.uint64), b.view(np.uint64) - a.view(np.uint64))
+    far = a.view(np.uint64) - b.view(np.uint64)
+    return np.where(a > b, far, -far)
+
+
+def _square(values: Array) -> float:
+    """The sum of squares, on one core: small sums are not worth the threads of a BLAS."""
+    if values.dtype.kind == "c":
+        return _square(values.real) + _square(values.imag)
+    return float(np.einsum("i,i->", values, values))
 
 
 def _norm(values: Array) -> float:
     """The square root of the sum of squares, which may leave the range of float64 on the way."""
     sizes: Any = np.abs(values) if values.dtype.kind == "c" else values.astype(np.float64, copy=False)
-    total = float(np.dot(sizes, sizes))
-    if math.isfinite(total) and total > 1e-290:
+    total = _square(sizes)
+    if math.isfinite(total) and total > _TINY:
         return math.sqrt(total)
     scale = float(np.abs(sizes).max(initial=0.0))
-    if scale == 0.0:
-        return 0.0
-    if not math.isfinite(scale):
+    if scale == 0.0 or not math.isfinite(scale):
         return scale
-    sizes = sizes / scale
-    return scale * math.sqrt(float(np.dot(sizes, sizes)))
+    return scale * math.sqrt(_square(sizes / scale))
