@@ -64,7 +64,7 @@ def _sum(found: Diff) -> str:
         counts.setdefault("tensor", {})["equal"] = equal
     words = "; ".join(_counted(kind, found) for kind, found in sorted(counts.items(), key=lambda item: _ORDER[item[0]]))
     same = [part.name for part in found.components if part.status == "same"]
-    tail = f". Without any: {text.safe(', '.join(same))}" if same else ""
+    tail = f". The same: {text.safe(', '.join(same))}" if same else ""
     return f"{text.count(len(found.changes), 'difference')}: {words}{tail}."
 
 
