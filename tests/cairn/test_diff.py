@@ -327,6 +327,16 @@ def test_of_a_container_in_parts_only_the_change_is_named(store: cairn.Store) ->
     assert (change.path, change.before and change.before.value) == ("x/20000", 20_000)
 
 
+def test_containers_may_be_as_deep_as_the_store_keeps_them(store: cairn.Store) -> None:
+    """A change at the bottom of a hundred lists."""
+    before: Any = [1, W]
+    after: Any = [2, W]
+    for _ in range(99):
+        before, after = [before], [after]
+    change = only(compared(store, {"x": before}, {"x": after}))
+    assert change.path == "x" + "/0" * 100
+
+
 # What is asked for.
 
 

@@ -223,8 +223,10 @@ class Walk:
 
 
 def _is_same(one: Child, other: Child) -> bool:
-    """Whether two nodes have the same JSON, in which true is not 1."""
-    return bool(one.raw == other.raw) and _spell(one.raw) == _spell(other.raw)
+    """Whether two nodes have the same JSON, in which true is not 1; a tensor has no place for true."""
+    if one.raw != other.raw:
+        return False
+    return (type(one.raw) is dict and "$tensor" in one.raw) or _spell(one.raw) == _spell(other.raw)
 
 
 def _union(a: Iterable[object], b: Iterable[object]) -> Iterable[object]:
