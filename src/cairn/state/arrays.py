@@ -98,7 +98,7 @@ def little(raw: npt.NDArray[np.uint8], name: str) -> npt.NDArray[np.uint8]:
     itemsize = dtypes.itemsize(name) or 1
     if _BIG_HOST and itemsize > 1:
         raw = raw.copy()
-        _swap(raw, name, itemsize)
+        swap(raw, name, itemsize)
     return raw
 
 

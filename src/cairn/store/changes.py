@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cairn.files.formats import TensorInfo
+from cairn.state import dtypes
 from cairn.state.manifest import Spot
 from cairn.state.nodes import Link as FileLink
 from cairn.state.opened import Opened
@@ -82,18 +83,23 @@ class Judge:
 
     def _tensor_kinds(self, a: Tensor, b: Tensor) -> tuple[list[str], Numbers | None]:
         kinds = ["byteswapped"] if a.big != b.big and a.dtype == b.dtype else []
+        if a.kind != b.kind and a.dtype == b.dtype:
+            kinds.append("retyped")
         found, numbers = tensor_kinds(self._elements(a), self._elements(b), self.advance if self.values else None)
         return kinds + found, numbers
 
     def _elements(self, node: Tensor) -> Elements:
-        return Elements(TensorInfo("", node.dtype, node.shape, 0, node.nbytes), of_blobs(self.core, node.blobs))
+        packed = node.dtype in dtypes.PACKED
+        dtype, shape = ("U8", (node.nbytes,)) if packed else (node.dtype, node.shape)
+        return Elements(TensorInfo("", dtype, shape, 0, node.nbytes), of_blobs(self.core, node.blobs))
 
     def _side(self, half: Half, found: Found, between: dict[Spot, Spot]) -> Side:
         node = found.node
         if isinstance(node, Tensor):
             order = "big" if node.big else "little"
             tie = _tie(half, found, between)
-            return Side("tensor", node.dtype, node.shape, order, node.nbytes, tie=tie)
+            dtype = node.dtype if node.kind is None else f"{node.dtype} ({node.kind})"
+            return Side("tensor", dtype, node.shape, order, node.nbytes, tie=tie)
         if isinstance(node, StoredFile):
             return Side("file", bytes=node.size, mode=node.mode, hash=node.hash)
         if isinstance(node, Opened):

@@ -16,6 +16,7 @@ from cairn.io.leases import reading
 
 if TYPE_CHECKING:
     from cairn.store.core import Core
+from cairn.store.reach import kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,5 +125,5 @@ def diff(
     # Imported here: equal states are told without numpy.
     from cairn.store.comparison import Comparison
 
-    with reading(core.disk, core.layout, "diff"):
+    with reading(core.disk, core.layout, "diff"), kept(core, before), kept(core, after):
         return Comparison(core, before, after, path, only).run(values=values, advance=advance)

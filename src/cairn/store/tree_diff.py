@@ -131,7 +131,7 @@ class Half:
         if spot not in self._children:
             self._children[spot] = {
                 token(key): Child(found.place.child(step, key, tree), raw, at)
-                for at, (step, key, raw, tree) in enumerate(found.node.entries())
+                for at, (step, key, raw, tree) in enumerate(found.node.children())
             }
         return self._children[spot]
 
@@ -217,7 +217,7 @@ class Walk:
                 spot = Spot(child.place.component, node.steps)
                 self.ties.append((trail, spot, spot))
             elif isinstance(node, Body):
-                for step, key, inner, tree in self.before.pool.open(node, child.place).entries():
+                for step, key, inner, tree in self.before.pool.open(node, child.place).children():
                     if type(inner) in (dict, list):
                         self._same((*trail, token(key)), Child(child.place.child(step, key, tree), inner, 0))
 
