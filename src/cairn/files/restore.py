@@ -9,7 +9,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from cairn.errors import Conflict, Damaged
-from cairn.files.scan import show
+from cairn.files.words import show
 from cairn.io.disk import Disk
 from cairn.state.nodes import Folder, Link, Name, name_bytes
 from cairn.state.stored import StoredFile

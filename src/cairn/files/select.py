@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from cairn.errors import NotFound
-from cairn.files.scan import show
+from cairn.files.words import show
 from cairn.state.nodes import Folder, Name, name_bytes
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cairn.errors import UsageError
 from cairn.history import revisions
 from cairn.history.commit import Commit, check_metrics, check_step
 from cairn.history.run import Move
 from cairn.io.explain import explained
+from cairn.io.leases import reading
 from cairn.store import content, publish
 from cairn.store.core import Core
 from cairn.store.provenance import provenance
 from cairn.store.publish import Base, Note, Published
+
+if TYPE_CHECKING:
+    from cairn.store.planning import CommitPlan
 
 
 class RunHandle:
@@ -67,6 +71,24 @@ class RunHandle:
             if self.last.is_new or made.id == tip:
                 self._base = Base(made.id, made.id)
             return made
+
+    def plan(
+        self,
+        state: Mapping[str, object],
+        *,
+        step: int | None = None,
+        advance: Callable[[int], None] = lambda nbytes: None,
+    ) -> CommitPlan:
+        """Say what `commit` of this state at this step would do now. Reads and hashes everything, writes nothing.
+
+        Raises UnsupportedValue for a value that cannot be kept exactly; a conflict is part of the plan.
+        """
+        from cairn.state.encode import sketch
+        from cairn.store.planning import Planner
+
+        core = self._core
+        with explained("planning a commit", core.layout.root), reading(core.disk, core.layout, "commit --dry-run"):
+            return Planner(core, self.name).plan(self._base, sketch(state), check_step(step, "step"), advance)
 
     def load(
         self,
