@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,17 +12,25 @@ from blake3 import blake3
 from cairn.errors import Conflict, Damaged
 from cairn.files.words import show
 from cairn.io.disk import Disk
-from cairn.state.nodes import Folder, Link, Name, name_bytes
+from cairn.state.nodes import Folder, Link, name_bytes
 from cairn.state.stored import StoredFile
 
 
-def fill(disk: Disk, folder: Folder, path: bytes, advance: Callable[[int], None]) -> None:
-    """Write a folder's entries into a new, empty folder. Raises Damaged for bytes that are wrong."""
+def fill(disk: Disk, folder: Folder, place: Path, advance: Callable[[int], None]) -> None:
+    """Write a folder's entries into a new, empty folder. Raises Damaged for bytes that are wrong, and Conflict.
+
+    Nothing is written when two names would be one file on this file system.
+    """
+    _check_names(disk, folder, place)
+    _fill(disk, folder, os.fsencode(place), advance)
+
+
+def _fill(disk: Disk, folder: Folder, path: bytes, advance: Callable[[int], None]) -> None:
     for name, entry in folder.entries.items():
         here = os.path.join(path, name_bytes(name))
         if isinstance(entry, Folder):
             disk.make_folder(Path(os.fsdecode(here)), sync=False)
-            fill(disk, entry, here, advance)
+            _fill(disk, entry, here, advance)
         elif isinstance(entry, Link):
             disk.symlink(name_bytes(entry.target), here)
         elif isinstance(entry, StoredFile):
@@ -50,33 +59,41 @@ def _write(disk: Disk, stored: StoredFile, path: bytes, advance: Callable[[int],
         file.close()
 
 
-def check_case(disk: Disk, folder: Folder, beside: Path) -> None:
-    """Refuse names that would be one file here: on a file system that takes upper and lower case for the same."""
-    pairs = list(_meeting(folder, b""))
-    if not pairs:
-        return
-    probe = beside / "cairn-case"
+def _check_names(disk: Disk, folder: Folder, place: Path) -> None:
+    for same, what, probe, other in (
+        (_same_case, "case", "cairn-case", "CAIRN-CASE"),
+        (_same_accents, "how their accents are spelled", "cairn-\u00e9", "cairn-e\u0301"),
+    ):
+        pair = next(_meeting(folder, b"", same), None)
+        if pair is not None and _is_one_file(disk, place / probe, place / other):
+            raise Conflict(
+                f"{show(pair[0])} and {show(pair[1])} differ only by {what}, and this file system takes them for one "
+                f"file; check out to another file system, or a part with --only"
+            )
+
+
+def _is_one_file(disk: Disk, probe: Path, other: Path) -> bool:
     disk.create(probe, 0o600).close()
-    same = (beside / "CAIRN-CASE").exists()
-    disk.unlink(probe)
-    if same:
-        one, other = pairs[0]
-        raise Conflict(
-            f"{show(one)} and {show(other)} differ only by case, and this file system takes them for one file; "
-            f"check out to another file system, or a part with --only"
-        )
+    try:
+        return disk.size(other) is not None
+    finally:
+        disk.unlink(probe)
 
 
-def _meeting(folder: Folder, path: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _meeting(folder: Folder, path: bytes, same: Callable[[str], str]) -> Iterator[tuple[bytes, bytes]]:
     seen: dict[str, bytes] = {}
     for name, entry in folder.entries.items():
         here = os.path.join(path, name_bytes(name))
-        other = seen.setdefault(_folded(name), here)
+        other = seen.setdefault(same(name_bytes(name).decode("utf-8", "surrogateescape")), here)
         if other != here:
             yield other, here
         if isinstance(entry, Folder):
-            yield from _meeting(entry, here)
+            yield from _meeting(entry, here, same)
 
 
-def _folded(name: Name) -> str:
-    return name_bytes(name).decode("utf-8", "surrogateescape").casefold()
+def _same_case(name: str) -> str:
+    return name.casefold()
+
+
+def _same_accents(name: str) -> str:
+    return unicodedata.normalize("NFD", name)

@@ -6,6 +6,7 @@ disk by one that counts, stops or fails at `step`, which is called before each d
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -73,28 +74,42 @@ class Disk:
         self.step("chmod", Path(os.fsdecode(path)))
         os.chmod(path, mode)
 
-    def replace_folder(self, source: Path, target: Path) -> None:
-        """Put a folder in another's place; what stood there is removed.
+    def replace_folder(self, source: Path, target: Path, *, force: bool) -> Path | None:
+        """Put a folder in another's place, which is empty unless `force`; return where that one stands now, if it does.
 
         Where the system can exchange two names at once, the target is there at every moment.
         """
         self.step("replace", target)
-        if not target.is_dir() or not os.listdir(target):
+        if not force or not self.names(target):
             os.rename(source, target)
-        elif _exchange(source, target):
-            self.remove_tree(source)
-        else:
-            aside = source.with_name(source.name + ".old")
-            os.rename(target, aside)
-            os.rename(source, target)
-            self.remove_tree(aside)
+            return None
+        if _exchange(source, target):
+            return source
+        aside = source.with_name(source.name + ".old")
+        os.rename(target, aside)
+        try:
+            self.rename(source, target)
+        except BaseException:
+            os.rename(aside, target)
+            raise
+        return aside
 
     def remove_tree(self, path: Path) -> None:
         """Remove a folder with all that is in it, read-only folders included; links are not followed."""
         self.step("remove", path)
-        for folder, _, _ in os.walk(path):
-            os.chmod(folder, 0o700)
+        os.chmod(path, 0o700)
+        for above, folders, _ in os.walk(path):
+            for name in folders:
+                folder = os.path.join(above, name)
+                if not os.path.islink(folder):
+                    os.chmod(folder, 0o700)
         shutil.rmtree(path)
+
+    def remove_empty(self, path: Path) -> None:
+        """Remove a folder if nothing is in it."""
+        self.step("rmdir", path)
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""

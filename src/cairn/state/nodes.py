@@ -68,7 +68,7 @@ class Folder:
     mode: int
     entries: Mapping[Name, object]
     """NewFile, StoredFile, Link or Folder."""
-    left_out: tuple[str, ...] = field(default=(), compare=False)
+    left_out: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """The words for what was found on disk and is not in it."""
 
 

@@ -11,7 +11,7 @@ from cairn.errors import UsageError
 from cairn.history import revisions
 from cairn.history.commit import Commit, check_metrics, check_step
 from cairn.history.run import Move
-from cairn.io.explain import explained
+from cairn.io.explain import explained, written_out
 from cairn.io.leases import reading
 from cairn.store import content, publish
 from cairn.store.core import Core
@@ -157,7 +157,7 @@ class RunHandle:
 
     def checkout(self, target: Path | str, *, step: int | None = None) -> list[Path]:
         """Write a commit as files; see `Store.checkout`."""
-        with explained(f"checking out to {target}", Path(target)):
+        with written_out(Path(target)):
             return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
 
 
