@@ -43,6 +43,6 @@ def written_out(target: Path) -> Iterator[None]:
     except OSError as error:
         reason = "no space left" if error.errno in _FULL else error.strerror or str(error)
         raise CairnError(
-            f"{target} cannot be written ({reason}: {error.filename or target}); what was there is untouched; free space "
-            f"or choose another place"
+            f"{target} cannot be written ({reason}: {error.filename or target}); what was there is untouched; free "
+            f"space or choose another place"
         ) from error

@@ -71,6 +71,10 @@ class Published:
     """Stores inside the folder, which are never part of a commit."""
 
 
+class StepTaken(Conflict):
+    """The current line has another state at this step."""
+
+
 class Exists(Exception):
     """The current line has this very state at this step."""
 
@@ -239,7 +243,7 @@ def _publish(core: Core, run: Run, base: Base, manifest: BlobRef, note: Note, pa
 
 
 def check_step(run: Run, manifest: BlobRef, step: int | None, base: Base) -> None:
-    """Raise Exists when the line has this state at this step, Conflict when it has another or the run moved."""
+    """Raise Exists when the line has this state at this step, StepTaken when another, Conflict when the run moved."""
     there = run.on_line(step) if step is not None and run.exists else None
     moved = (run.state.tip if run.exists else None) != base.tip
     # After a resume the commits beyond the resumed one are about to become an attempt: they are in nobody's way.
@@ -247,11 +251,11 @@ def check_step(run: Run, manifest: BlobRef, step: int | None, base: Base) -> Non
         if there.manifest == manifest.id and not there.dropped:
             raise Exists(there)
         if there.manifest == manifest.id:
-            raise Conflict(
+            raise StepTaken(
                 f"run {run.name!r} has this state at step {step} already, and it was dropped: {there}; `cairn undrop` "
                 f"keeps it again while its bytes are there; else commit another step, or go back first with `resume`"
             )
-        raise Conflict(
+        raise StepTaken(
             f"run {run.name!r} has step {step} already, with another content: {there}; commit another step, or go back "
             f"first with `run.resume(step=…)` or `cairn rewind`"
         )
