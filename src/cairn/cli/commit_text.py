@@ -56,7 +56,7 @@ def imported(made: Import, dry_run: bool) -> str:
 def _sum(made: Import, done: str) -> str:
     fresh = [each for each in made.checkpoints if each.is_new]
     if not fresh:
-        return f"Nothing to do: run {made.run} has no new checkpoint to get."
+        return f"No checkpoint is new to run {made.run}."
     new, shared = sum(each.new_bytes for each in fresh), sum(each.shared_bytes for each in fresh)
     # Cut off, not rounded: 99.96 % is not everything.
     share = 1000 * shared // (new + shared) / 10

@@ -76,8 +76,8 @@ def _beside(disk: Disk, target: Path, fill: Fill, *, force: bool) -> None:
 
 
 def _within(disk: Disk, target: Path, fill: Fill, *, force: bool) -> None:
-    token = disk.new_id()
-    stage, old = target / f".cairn.{token}.checkout", target / f".cairn.{token}.old"
+    aside = target / f".cairn.{disk.new_id()}.checkout"
+    new, old = aside / "new", aside / "old"
     moved: list[tuple[Path, Path]] = []
 
     def move(names: list[str], source: Path, place: Path) -> None:
@@ -85,26 +85,33 @@ def _within(disk: Disk, target: Path, fill: Fill, *, force: bool) -> None:
             moved.append((source / name, place / name))
             _move(disk, source / name, place / name)
 
+    was = _mode(target)
     before = disk.names(target) if force else []
     try:
-        disk.make_folder(stage)
-        disk.make_folder(old)
-        fill(stage)
-        mode = stat.S_IMODE(stage.stat().st_mode)
-        disk.set_mode(os.fsencode(stage), 0o700)
+        for folder in (aside, new, old):
+            disk.make_folder(folder)
+        fill(new)
+        mode = _mode(new)
+        disk.set_mode(os.fsencode(new), 0o700)
         move(before, target, old)
-        move(disk.names(stage), stage, target)
+        move(disk.names(new), new, target)
+        disk.set_mode(os.fsencode(target), mode | 0o700)
         disk.sync_folder(target)
     except BaseException:
         for source, place in reversed(moved):
             if os.path.lexists(place) and not os.path.lexists(source):
                 _move(disk, place, source)
-        _remove(disk, stage)
-        _remove(disk, old)
+        _remove(disk, aside)
+        disk.set_mode(os.fsencode(target), was)
         raise
-    _remove_old(disk, old, target)
-    _remove(disk, stage)
-    disk.set_mode(os.fsencode(target), mode)
+    _remove_old(disk, aside, target)
+    if mode != mode | 0o700:
+        # Only now, since a folder that may not be written could not be cleared.
+        disk.set_mode(os.fsencode(target), mode)
+
+
+def _mode(folder: Path) -> int:
+    return stat.S_IMODE(folder.stat().st_mode)
 
 
 def _move(disk: Disk, source: Path, target: Path) -> None:

@@ -191,7 +191,7 @@ class Disk:
 
     def can_write(self, path: Path) -> bool:
         """Whether this process may create files in a folder."""
-        return os.access(path, os.W_OK)
+        return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
     def is_locked(self, path: Path) -> bool | None:
         """Whether some process holds `NewFile.lock` on the file; None where it cannot be known."""
