@@ -19,7 +19,7 @@ from cairn.history.commit import check_metrics
 if TYPE_CHECKING:
     from cairn.store.store import Store
 
-_INTEGER = re.compile(r"[-+]?[0-9]{1,16}", re.ASCII)
+_INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 
 
