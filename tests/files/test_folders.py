@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -195,21 +198,29 @@ def test_a_relative_path_stays_what_it_was(store: cairn.Store, tmp_path: Path, m
 class Failing(OpenFile):
     """A file whose bytes cannot be read from some place on."""
 
+    failed = threading.Event()
+
     def read_at(self, offset: int, size: int) -> bytes:
         if offset >= 1 << 20:
+            self.failed.set()
             raise OSError(5, "Input/output error")
         return super().read_at(offset, size)
 
 
 class FailingDisk(Disk):
-    """A disk with one bad file, which counts what is opened."""
+    """A disk with one bad file, which counts what is opened; all other files wait for that one to fail."""
 
     def __init__(self) -> None:
         self.opened: list[bytes] = []
 
     def open_file(self, path: Path | bytes) -> OpenFile:
         self.opened.append(os.fsencode(path))
-        return Failing(path) if os.fsencode(path).endswith(b"bad") else super().open_file(path)
+        if os.fsencode(path).endswith(b"bad"):
+            return Failing(path)
+        if b"/ck/f" in os.fsencode(path):
+            Failing.failed.wait(10)
+            time.sleep(0.01)
+        return super().open_file(path)
 
 
 def test_a_reader_that_fails_stops_the_others(tmp_path: Path) -> None:
@@ -223,8 +234,37 @@ def test_a_reader_that_fails_stops_the_others(tmp_path: Path) -> None:
     with cairn.init(tmp_path / "store", disk=disk) as store:
         with pytest.raises(cairn.CairnError, match=r"ck/bad cannot be read: Input/output error; nothing was published"):
             store.run().commit({"files": cairn.folder(place, disk=disk)}, step=1)
-        assert len(disk.opened) < 200
+        assert len(disk.opened) < 20
         assert store.runs() == []
+        store.run().commit({"files": cairn.folder(place)}, step=1)
+        assert store.verify().ok
+
+
+class FullDisk(Disk):
+    """A disk without room for packs."""
+
+    full = True
+
+    def step(self, name: str, path: Path) -> None:
+        if self.full and name == "write" and ".pack-" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+def test_a_full_store_is_named_and_the_next_commit_is_whole(tmp_path: Path) -> None:
+    """Nothing is published, nothing is left in the way, and no descriptor stays open."""
+    disk = FullDisk()
+    place = tmp_path / "ck"
+    place.mkdir()
+    for number in range(4):
+        (place / str(number)).write_bytes(os.urandom(9 << 20))
+    with cairn.init(tmp_path / "store", disk=disk) as store:
+        store.run().plan({"model": 1})
+        before = len(os.listdir("/dev/fd"))
+        with pytest.raises(cairn.CairnError, match=r"no space left in .*store while committing"):
+            store.run().commit({"files": cairn.folder(place)}, step=1)
+        assert len(os.listdir("/dev/fd")) == before
+        assert os.listdir(store.path / "tmp") == []
+        disk.full = False
         store.run().commit({"files": cairn.folder(place)}, step=1)
         assert store.verify().ok
 

@@ -83,4 +83,9 @@ class Gather:
     def _close(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            self._packs.wrote(writer.finish())
+            try:
+                pack_id = writer.finish()
+            except BaseException:
+                writer.abandon()
+                raise
+            self._packs.wrote(pack_id)
