@@ -56,7 +56,7 @@ def _stays(disk: Disk, target: Path) -> bool:
 
 
 def _beside(disk: Disk, target: Path, fill: Fill, *, force: bool) -> None:
-    stage = target.parent / f".{target.name}.{disk.new_id()}.checkout"
+    stage = target.parent / f".cairn.{disk.new_id()}.checkout"
     made = [folder for folder in target.parents if not folder.exists()]
     old: Path | None = None
     try:
