@@ -68,6 +68,21 @@ def test_importing_again_does_nothing(work: Path, cairn: Call) -> None:
     assert [step for step, _ in steps()] == [100, 200, 300]
 
 
+def test_steps_that_the_run_has_dropped_are_passed_over(work: Path, cairn: Call) -> None:
+    """What gc freed is not brought back by importing the same folder again, nor read."""
+    hf.run_folder(work / "out", 100, 200, 300)
+    cairn("import", "out")
+    cairn("gc", "--keep-last", 1)
+    hf.checkpoint(work / "out" / "checkpoint-400", 400)
+    for args in (("--dry-run",), ()):
+        status, out, err = cairn("import", "out", *args)
+        assert status == 0
+        assert [line.split()[-4] for line in out.splitlines()[1:3]] == ["dropped", "dropped"]
+        assert err.count("the run has dropped this step") == 2
+    assert [step for step, _ in steps()] == [100, 200, 300, 400]
+    assert cairn("verify")[0] == 0
+
+
 class StoppingDisk(Disk):
     """A disk that fails for good when the second commit is published."""
 
@@ -206,7 +221,7 @@ def test_a_trainer_state_that_makes_no_sense_costs_only_the_metrics(work: Path, 
     status, _, err = cairn("import", "out")
     assert status == 0
     assert steps() == [(100, None)]
-    assert ("checkpoint-100 has no metrics: expected" in err) == ("log" not in text)
+    assert ("checkpoint-100: its metrics are not known: expected" in err) == ("log" not in text)
 
 
 def test_nothing_to_import_is_not_found(work: Path, cairn: Call) -> None:

@@ -74,7 +74,7 @@ def remarks(made: Import) -> Iterator[str]:
         if each.conflict is not None:
             yield f"{text.safe(each.name)} was not committed: {text.safe(each.conflict)}"
         if each.note is not None:
-            yield f"{text.safe(each.name)} has no metrics: {text.safe(each.note)}"
+            yield f"{text.safe(each.name)}: {text.safe(each.note)}"
         for file in each.opaque:
             yield f"{text.safe(each.name)}/{text.safe(file.path)} was kept as plain bytes: {text.safe(file.reason)}"
 
@@ -82,6 +82,8 @@ def remarks(made: Import) -> Iterator[str]:
 def _became(each: Imported) -> str:
     if each.conflict is not None:
         return "conflict"
+    if each.commit is not None and each.commit.dropped:
+        return "dropped"
     return "" if each.is_new else "was there"
 
 

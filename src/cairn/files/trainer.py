@@ -36,13 +36,13 @@ def read(disk: Disk, folder: Path, step: int) -> TrainerState | str | None:
     if size is None:
         return None
     if size > _MAX_BYTES:
-        return f"expected a {TRAINER_STATE} of at most {_MAX_BYTES} bytes, found {size}"
+        return f"its metrics are not known: expected a {TRAINER_STATE} of at most {_MAX_BYTES} bytes, found {size}"
     try:
         found = json.loads(disk.read_at(path, 0, size))
     except (OSError, ValueError, RecursionError) as error:
-        return f"expected a {TRAINER_STATE} that can be read, found {type(error).__name__}"
+        return f"its metrics are not known: expected a {TRAINER_STATE} that can be read, found {type(error).__name__}"
     if not isinstance(found, dict):
-        return f"expected an object in {TRAINER_STATE}, found {type(found).__name__}"
+        return f"its metrics are not known: expected an object in {TRAINER_STATE}, found {type(found).__name__}"
     history = found.get("log_history")
     entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     here = [entry for entry in entries if type(entry.get("step")) is int and entry["step"] == step]

@@ -105,20 +105,24 @@ class RunHandle:
     ) -> Import:
         """Commit the checkpoints in the folder of a training run, in the order of their steps; see `cairn import`.
 
-        A step that the run has with the same content is passed over, one with other content is reported and left as it
-        is. Raises NotFound, before anything is written, when there are none, or two for one step. `expect` is told
-        how many bytes there are to read, `advance` those that were read.
+        A step that the run has with the same content, or has dropped, is passed over; one with other content is
+        reported and left as it is. Raises NotFound, before anything is written, when there are none, or two for one
+        step. `expect` is told how many bytes there are to read, `advance` those that were read.
         """
         from cairn.store import importing
+        from cairn.store.planning import Planner
 
         core = self._core
         checkpoints, left_out = importing.look_through(core, Path(path))
-        expect(sum(checkpoint.bytes for checkpoint in checkpoints))
+        known = {each: importing.passed_over(core, self.name, each) for each in checkpoints}
+        expect(sum(each.bytes for each, said in known.items() if said is None))
         if dry_run:
             with explained("planning an import", core.layout.root), reading(core.disk, core.layout, "import --dry-run"):
-                made = list(importing.planned(core, self.name, self._base, checkpoints, advance))
+                do = partial(importing.planned, planner=Planner(core, self.name), base=self._base, advance=advance)
+                made = [said or do(each) for each, said in known.items()]
         else:
-            made = [importing.committed(each, partial(self._publish, advance=advance)) for each in checkpoints]
+            publish_it = partial(self._publish, advance=advance)
+            made = [said or importing.committed(each, publish_it) for each, said in known.items()]
         return importing.Import(self.name, tuple(made), left_out)
 
     def load(

@@ -1,14 +1,15 @@
 """The checkpoints of a run folder into a run: one commit each, in the order of their steps.
 
 Everything is looked through before anything is written. A step that the run has with the same content is passed over,
-so an import that was cut short is resumed by doing it again; a step with other content is reported, and left as it is.
+so an import that was cut short is resumed by doing it again; so is one that the run has dropped, unread. A step with
+other content is reported, and left as it is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ class Imported:
     """Why it could not be committed."""
     opaque: tuple[Opaque, ...]
     note: str | None
-    """Why its metrics are not known, where that is odd."""
+    """What else is odd: that its metrics cannot be read, or that the run has dropped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Import:
     """What is called like a checkpoint and is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A checkpoint that was found, and its files."""
 
@@ -79,6 +80,16 @@ def look_through(core: Core, path: Path) -> tuple[list[Checkpoint], tuple[LeftOu
     return checkpoints, looked.left_out
 
 
+def passed_over(core: Core, run_name: str, checkpoint: Checkpoint) -> Imported | None:
+    """What to say of a step that the run has dropped: nobody wants it read again; None for all others."""
+    run = core.journal.run(run_name)
+    there = run.on_line(checkpoint.found.step) if run.exists else None
+    if there is None or not there.dropped:
+        return None
+    words = "the run has dropped this step; `cairn undrop` keeps it again while its bytes are there"
+    return replace(_imported(checkpoint, there, False, 0, 0, None, ()), note=words)
+
+
 def committed(checkpoint: Checkpoint, publish: Callable[[Mapping[str, object], Note], Published]) -> Imported:
     """Commit one checkpoint."""
     found = checkpoint.found
@@ -91,15 +102,11 @@ def committed(checkpoint: Checkpoint, publish: Callable[[Mapping[str, object], N
     return _imported(checkpoint, made.commit, made.is_new, made.new_bytes, made.shared_bytes, None, made.opaque)
 
 
-def planned(
-    core: Core, run_name: str, base: Base, checkpoints: list[Checkpoint], advance: Callable[[int], None]
-) -> Iterator[Imported]:
-    """Say what would become of checkpoints."""
-    planner = Planner(core, run_name)
-    for each in checkpoints:
-        plan = planner.plan(base, sketch({FILES: each.content}), each.found.step, advance)
-        is_new = plan.exists is None and plan.conflict is None
-        yield _imported(each, plan.exists, is_new, plan.new_bytes, plan.shared_bytes, plan.conflict, plan.opaque)
+def planned(checkpoint: Checkpoint, planner: Planner, base: Base, advance: Callable[[int], None]) -> Imported:
+    """Say what would become of a checkpoint."""
+    plan = planner.plan(base, sketch({FILES: checkpoint.content}), checkpoint.found.step, advance)
+    is_new = plan.exists is None and plan.conflict is None
+    return _imported(checkpoint, plan.exists, is_new, plan.new_bytes, plan.shared_bytes, plan.conflict, plan.opaque)
 
 
 def _imported(
