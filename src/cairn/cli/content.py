@@ -11,7 +11,7 @@ import click
 from cairn.cli import render
 from cairn.cli.context import json_option, pass_store, run_option
 from cairn.cli.jsonout import print_json
-from cairn.cli.progress import working
+from cairn.cli.progress import moving_bytes, working
 from cairn.cli.text import note, say
 
 if TYPE_CHECKING:
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 @json_option
 @pass_store
 def ls(store: Store, revision: str, path: str | None, run: str | None, as_json: bool) -> None:
-    """List the components of a commit, or the values below PATH.
+    """List the components of a commit, or what is below PATH.
 
-    A path is the component and the keys, joined by slashes; keys that would be read wrongly stand in quotes.
+    A path is the component and the keys, joined by slashes; keys that would be read wrongly stand in quotes. For the
+    files of a committed folder the component may be left out. A file is listed with the tensors inside it.
 
     \b
     Example:
       $ cairn ls latest
       $ cairn ls latest model/layers
+      $ cairn ls step:500 model.safetensors
     """
     items = store.ls(revision, path, run=run)
     if as_json:
@@ -50,21 +52,24 @@ def ls(store: Store, revision: str, path: str | None, run: str | None, as_json: 
 @run_option
 @pass_store
 def cat(store: Store, revision: str, path: str, output: str | None, run: str | None) -> None:
-    """Write one value of a commit to the output.
+    """Write one value or file of a commit to the output.
 
-    The value is checked; a tensor comes as .npy, bytes and text as they are, everything else as JSON. On a terminal
-    a tensor or bytes are described instead. numpy has no name for types like BF16, so a .npy of one holds its
-    elements as raw bytes of the same size. JSON is spelled as in the files that `cairn checkout` writes: a tensor
-    inside it stands as {"$tensor": NAME}.
+    The value is checked; a tensor comes as .npy, files, bytes and text as they are, everything else as JSON. A path may
+    lead on into a file, to one of its tensors. On a terminal tensors, bytes, and files that are no text are described
+    instead. numpy has no name for types like BF16, so a .npy of one holds its elements as raw bytes of the same size.
+    JSON is spelled as in the files that `cairn checkout` writes: a tensor inside it stands as {"$tensor": NAME}.
 
     \b
     Example:
       $ cairn cat latest model/embed.weight -o embed.npy
       $ cairn cat step:300 scheduler
+      $ cairn cat step:500 config.json
+      $ cairn cat step:500 model.safetensors/lm_head.weight -o head.npy
     """
     from cairn.cli import value
 
     found = store.cat(revision, path, run=run, as_numpy=True)
+    value.check(path, found)
     if output is None and sys.stdout.isatty():
         say(value.described(path, found))
         return
@@ -75,25 +80,32 @@ def cat(store: Store, revision: str, path: str, output: str | None, run: str | N
 @click.command()
 @click.argument("revision", metavar="REV")
 @click.argument("target", metavar="DEST", type=click.Path(path_type=Path))
-@click.option("--only", metavar="COMPONENT", multiple=True, help="Write only this component; may be repeated.")
-@click.option("--force", is_flag=True, help="Write into a folder that holds files; those of the same name go.")
+@click.option(
+    "--only", metavar="PATH", multiple=True, help="Write only this component, file or folder; may be repeated."
+)
+@click.option("--force", is_flag=True, help="Replace a folder that holds files; only what was committed is in it then.")
 @run_option
 @json_option
 @pass_store
 def checkout(
     store: Store, revision: str, target: Path, only: tuple[str, ...], force: bool, run: str | None, as_json: bool
 ) -> None:
-    """Write a commit as files that plain tools read.
+    """Write a commit as files.
 
-    They go into the folder DEST: each component gives NAME.json and, if it has tensors, NAME.safetensors.
+    The folder DEST becomes a committed folder, byte for byte, with its links and permissions. Components that were
+    committed from Python give NAME.json and, if they have tensors, NAME.safetensors, for plain tools to read. DEST is
+    complete or as it was before. What is written is a copy, never a link into the store.
 
     \b
     Example:
-      $ cairn checkout latest ./latest
+      $ cairn checkout step:500 ./checkpoint-500
+      $ cairn checkout latest ./part --only config.json --only tokenizer
       $ cairn checkout best:val_loss:min ./model --only model
     """
-    with working("Writing files"):
-        paths = store.checkout(revision, target, run=run, only=only, force=force)
+    with moving_bytes("Writing files") as bar:
+        paths = store.checkout(
+            revision, target, run=run, only=only, force=force, expect=bar.expect, advance=bar.advance
+        )
     if as_json:
         print_json(paths)
     else:

@@ -10,10 +10,11 @@ import click
 from cairn.cli import render
 from cairn.cli.context import json_option, pass_store, run_option
 from cairn.cli.jsonout import print_json
-from cairn.cli.text import note, say
-from cairn.errors import NotFound
+from cairn.cli.text import note, safe, say
+from cairn.errors import Damaged, Dropped, NotFound
 
 if TYPE_CHECKING:
+    from cairn.history.commit import Commit
     from cairn.store.store import Store
 
 
@@ -49,7 +50,7 @@ def log(store: Store, count: int | None, run: str | None, as_json: bool) -> None
 def show(store: Store, revision: str, run: str | None, as_json: bool) -> None:
     """Show one commit.
 
-    That is its step, metrics, message and parents, and where it was made.
+    That is its step, metrics, message and parents, what is in it, and where it was made.
 
     \b
     Example:
@@ -60,7 +61,18 @@ def show(store: Store, revision: str, run: str | None, as_json: bool) -> None:
     if as_json:
         print_json(commit)
     else:
-        say(render.show(commit, [name for name, tag in store.tags().items() if tag.commit.id == commit.id]))
+        tags = [name for name, tag in store.tags().items() if tag.commit.id == commit.id]
+        say(render.show(commit, tags, _content(store, commit)))
+
+
+def _content(store: Store, commit: Commit) -> str:
+    """The words for what is in a commit, whose content may be gone or damaged."""
+    try:
+        return render.content(store.ls(commit.id))
+    except Dropped:
+        return ""
+    except Damaged as error:
+        return f"cannot be read: {safe(str(error))}"
 
 
 @click.command()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from cairn.cli import compare, content, history, names, upkeep
+from cairn.cli import commits, compare, content, history, names, upkeep
 from cairn.cli.text import safe
 from cairn.errors import CairnError
 
@@ -35,6 +35,7 @@ def cli(context: click.Context, store: Path | None) -> None:
     \b
     Example:
       $ cairn init
+      $ cairn commit checkpoint-500 --step 500
       $ cairn log -n 5
       $ cairn checkout best:val_loss:min ./best
       $ cairn gc --keep-last 3 --dry-run
@@ -61,7 +62,9 @@ def cli(context: click.Context, store: Path | None) -> None:
     context.obj = store
 
 
-for _command in (*history.COMMANDS, *content.COMMANDS, *compare.COMMANDS, *names.COMMANDS, *upkeep.COMMANDS):
+_GROUPS = (commits, history, content, compare, names, upkeep)
+
+for _command in (command for group in _GROUPS for command in group.COMMANDS):
     cli.add_command(_command)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from cairn.cli import text
@@ -62,8 +62,8 @@ def log(commits: Iterable[Commit], tags: Mapping[str, Tag]) -> str:
     return text.table(("commit", "step", "epoch", "time", "metrics", "marks", "message"), rows, (1, 2)) if rows else ""
 
 
-def show(made: Commit, tags: Iterable[str]) -> str:
-    """Everything that is known of a commit."""
+def show(made: Commit, tags: Iterable[str], inside: str) -> str:
+    """Everything that is known of a commit, with the words for what is inside."""
     values = [f"{text.safe(name)} = {value!r}" for name, value in made.metrics.items()]
     message = "\n".join(map(text.safe, (made.message or "").splitlines()))
     return text.pairs(
@@ -78,6 +78,7 @@ def show(made: Commit, tags: Iterable[str]) -> str:
             ("message", message),
             ("parents", "\n".join(made.parents)),
             ("manifest", made.manifest),
+            ("content", inside),
             ("dropped", "everything" if made.is_dropped else text.safe(", ".join(made.dropped))),
             *((text.safe(name), _words(value)) for name, value in made.provenance.items()),
         ]
@@ -119,16 +120,26 @@ def runs(found: Iterable[tuple[str, int, Commit | None]]) -> str:
 
 def components(items: Iterable[Item]) -> str:
     """One line for each component."""
-    rows = [(text.safe(item.path), str(item.tensors), text.size(item.bytes)) for item in items]
-    return text.table(("component", "tensors", "bytes"), rows, (1, 2)) if rows else ""
+    rows = [(text.safe(item.path), _some(item.tensors), _some(item.files), text.size(item.bytes)) for item in items]
+    return text.table(("component", "tensors", "files", "bytes"), rows, (1, 2, 3)) if rows else ""
+
+
+def content(items: Iterable[Item]) -> str:
+    """One line for each component, in words."""
+    return "\n".join(f"{text.safe(item.path)}: {', '.join(_held(item))}" for item in items)
+
+
+def _held(item: Item) -> Iterator[str]:
+    if item.tensors or not item.files:
+        yield text.count(item.tensors, "tensor")
+    if item.files:
+        yield text.count(item.files, "file")
+    yield text.size(item.bytes)
 
 
 def items(found: Iterable[Item]) -> str:
     """One line for each value."""
-    rows = [
-        (text.safe(item.path), optional(item.dtype), _shape(item.shape), _weight(item), _content(item))
-        for item in found
-    ]
+    rows = [(text.safe(item.path), _type(item), _shape(item.shape), _weight(item), _content(item)) for item in found]
     return text.table(("path", "type", "shape", "bytes", "value"), rows, (3,))
 
 
@@ -249,14 +260,28 @@ def _shape(shape: tuple[int, ...] | None) -> str:
     return "" if shape is None else "×".join(map(str, shape)) or "0-d"
 
 
+def _some(number: int) -> str:
+    return str(number) if number else ""
+
+
+def _type(item: Item) -> str:
+    return item.kind if item.kind in ("file", "link") else optional(item.dtype)
+
+
 def _weight(item: Item) -> str:
-    return text.size(item.bytes) if item.kind == "tensor" or item.blobs else ""
+    return text.size(item.bytes) if item.kind in ("tensor", "file") or item.blobs else ""
 
 
 def _content(item: Item) -> str:
     if item.tie is not None:
         return f"same memory as {text.safe(item.tie)}"
-    if item.kind == "tensor" or item.blobs:
+    if item.kind in ("tensor", "file") or item.blobs:
         return ""
+    if item.kind == "link":
+        return f"to {_link(item.value)}"
     shown = json.dumps(plain(item.value), ensure_ascii=False)
     return text.safe(shown if len(shown) <= 60 else shown[:59] + "…")
+
+
+def _link(target: object) -> str:
+    return text.safe(target.decode("utf-8", "surrogateescape") if isinstance(target, bytes) else str(target))

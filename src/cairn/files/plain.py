@@ -2,7 +2,8 @@
 
 Finite floats are JSON numbers; containers that JSON lacks, and numbers it cannot spell for every reader, are objects
 with one `$` key, spelled as in trees. A tensor is `{"$tensor": NAME}`, its place in the safetensors file; one of a type
-that safetensors lacks also says its `dtype` and `shape`, and lies there as bytes.
+that safetensors lacks also says its `dtype` and `shape`, and lies there as bytes. A folder or file inside a component
+is `{"$dir": NAME}`, `{"$file": NAME}` or `{"$link": NAME}`, its name among the component's files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ import numpy as np
 from cairn import canonical
 from cairn.state import arrays, dtypes
 from cairn.state.make import StoredTensor
+from cairn.state.nodes import MAX_NAME_BYTES, Folder, Link, Name
+from cairn.state.stored import StoredFile
 from cairn.state.trees import METADATA
+
+_FILES: dict[type, str] = {Folder: "$dir", StoredFile: "$file", Link: "$link"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,8 @@ class Plain:
     tensors: list[PlainTensor] = field(default_factory=list)
     ties: dict[str, str] = field(default_factory=dict)
     """Name of a tied tensor to the name of the tensor whose memory it is."""
+    files: dict[Name, object] = field(default_factory=dict)
+    """Folders, files and links inside the component, under names that any file system takes."""
 
 
 def take_apart(state: object) -> Plain:
@@ -75,6 +82,8 @@ class _Taking:
             return {"$tuple": [self.value(item, (*keys, at)) for at, item in enumerate(value)]}
         if kind in (dict, OrderedDict, Counter):
             return self._mapping(value, keys)
+        if kind in _FILES:
+            return {_FILES[kind]: self._file(value, keys)}
         return _scalar(value)
 
     def _mapping(self, value: dict[Any, Any], keys: tuple[object, ...]) -> Any:
@@ -98,6 +107,13 @@ class _Taking:
         dtype, shape = (tensor.dtype, tensor.shape) if plain else ("U8", (tensor.data.nbytes,))
         self.plain.tensors.append(PlainTensor(name, dtype, shape, tensor.data, itemsize))
         return said
+
+    def _file(self, value: object, keys: tuple[object, ...]) -> str:
+        name = self._name(keys)
+        if "/" in name or "\0" in name or name in (".", "..") or len(name.encode()) > MAX_NAME_BYTES:
+            name = self._name((len(self.plain.files),))
+        self.plain.files[name] = value
+        return name
 
     def _name(self, keys: tuple[object, ...]) -> str:
         """The keys joined by dots, which is how model files name their tensors; made different where two would meet."""

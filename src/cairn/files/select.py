@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from cairn.errors import NotFound
-from cairn.files.scan import show
+from cairn.files.words import show
 from cairn.state.nodes import Folder, Name, name_bytes
+from cairn.state.paths import exact_key, readable_key
 
 
 def select(state: Mapping[str, object], paths: Collection[str]) -> dict[str, object]:
@@ -47,7 +48,8 @@ def _part(folder: Folder, paths: list[list[str]], above: str) -> Folder:
 
 
 def _find(folder: Folder, text: str) -> Name | None:
-    """The entry of a name as it is, or as listings show it."""
+    """The entry of a name as it is, or as listings and messages show it."""
     if text in folder.entries:
         return text
-    return next((name for name in folder.entries if show(name_bytes(name)) == text), None)
+    spelled = ((name, (readable_key(name), exact_key(name), show(name_bytes(name)))) for name in folder.entries)
+    return next((name for name, spellings in spelled if text in spellings), None)

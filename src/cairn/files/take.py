@@ -1,18 +1,24 @@
-"""Files into the store: several at a time, each read once."""
+"""Files into the store: several at a time, each read once. One that fails stops the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from cairn.files.source import FileSource, StoredSource
+from cairn.files.source import FileSource, Kept, StoredSource
+from cairn.files.words import show
+from cairn.objects.gather import Gather
 from cairn.objects.intake import Intake
 from cairn.state.nodes import FileRefs, NewFile
 from cairn.state.stored import StoredFile
 
 READERS = 2
-"""Files that are read at the same time; each needs up to 128 MiB."""
+"""Files that are read at the same time; each needs up to 64 MiB, and 32 MiB where much of it is no tensor."""
+
+File = NewFile | StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,37 +31,79 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Files as they are stored, and what was noticed on the way."""
+    """Files as they are stored, how many there are of each format, and what was noticed on the way."""
 
-    refs: dict[NewFile | StoredFile, FileRefs]
+    refs: Mapping[File, FileRefs]
+    formats: Mapping[str, int]
     opaque: tuple[Opaque, ...]
 
 
-def take_in(intake: Intake, files: Sequence[NewFile | StoredFile], advance: Callable[[int], None]) -> Taken:
+class _Stopped(Exception):
+    """Another reader failed."""
+
+
+def take_in(intake: Intake, files: Sequence[File], advance: Callable[[int], None]) -> Taken:
     """Store the files of one component; `advance` is told the bytes that were read. Raises CairnError, OSError."""
-    gather = intake.gather(len(files) * 16)
-    refs: dict[NewFile | StoredFile, FileRefs] = {}
-    opaque: list[Opaque] = []
+    gather = intake.gather(len(files))
+    readers = _Readers(intake, gather, files, advance)
     try:
         with ThreadPoolExecutor(READERS, thread_name_prefix="cairn-read") as pool:
-            jobs = [(file, pool.submit(_source(file).take_in, intake, gather, advance)) for file in files]
             try:
-                for file, job in jobs:
-                    refs[file], reason = job.result()
-                    if reason is not None:
-                        opaque.append(Opaque(_source(file).path, reason))
-            finally:
-                for _, job in jobs:
-                    job.cancel()
+                for job in [pool.submit(readers.read) for _ in range(READERS)]:
+                    job.result()
+            except BaseException as error:
+                readers.stop(error)
+        if readers.error is not None:
+            raise readers.error
         intake.gathered(gather)
     except BaseException:
         gather.abandon()
         raise
-    return Taken(refs, tuple(opaque))
+    kept = readers.kept
+    formats = Counter(kept[file].format for file in files)
+    return Taken(
+        {file: found.refs for file, found in kept.items()},
+        dict(sorted(formats.items())),
+        tuple(Opaque(_words(file), reason) for file in files if (reason := kept[file].reason) is not None),
+    )
 
 
-def _source(file: NewFile | StoredFile) -> FileSource | StoredSource:
-    if isinstance(file, StoredFile):
-        return StoredSource(file)
-    source: FileSource = file.bytes
-    return source
+class _Readers:
+    """What the readers of one component share: the files that are left, and the first error."""
+
+    def __init__(self, intake: Intake, gather: Gather, files: Sequence[File], advance: Callable[[int], None]) -> None:
+        self._intake, self._gather, self._told = intake, gather, advance
+        self._left: Iterator[File] = iter(files)
+        self._guard = threading.Lock()
+        self.kept: dict[File, Kept] = {}
+        self.error: BaseException | None = None
+
+    def read(self) -> None:
+        """Read files until none is left or one has failed."""
+        try:
+            while self.error is None and (file := self._next()) is not None:
+                source: FileSource | StoredSource = StoredSource(file) if isinstance(file, StoredFile) else file.bytes
+                self.kept[file] = source.take_in(self._intake, self._gather, self._advance)
+        except _Stopped:
+            return
+        except BaseException as error:
+            self.stop(error)
+
+    def stop(self, error: BaseException) -> None:
+        """Let every reader end with the piece it is reading."""
+        with self._guard:
+            self.error = self.error or error
+
+    def _next(self) -> File | None:
+        with self._guard:
+            return next(self._left, None)
+
+    def _advance(self, nbytes: int) -> None:
+        if self.error is not None:
+            raise _Stopped
+        self._told(nbytes)
+
+
+def _words(file: File) -> str:
+    """A file's path within what is committed."""
+    return file.path if isinstance(file, StoredFile) else show(file.bytes.name) or file.bytes.path

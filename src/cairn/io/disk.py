@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ from cairn.io.handles import NewFile, OpenFile, flock
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+_SYNCERS = 8
+"""Files that are made durable at the same time: the system's journal takes them together."""
 
 
 class Disk:
@@ -75,28 +79,42 @@ class Disk:
         self.step("chmod", Path(os.fsdecode(path)))
         os.chmod(path, mode)
 
-    def replace_folder(self, source: Path, target: Path) -> None:
-        """Put a folder in another's place; what stood there is removed.
+    def replace_folder(self, source: Path, target: Path, *, force: bool) -> Path | None:
+        """Put a folder in another's place, which is empty unless `force`; return where that one stands now, if it does.
 
         Where the system can exchange two names at once, the target is there at every moment.
         """
         self.step("replace", target)
-        if not target.is_dir() or not os.listdir(target):
+        if not force or not self.names(target):
             os.rename(source, target)
-        elif _exchange(source, target):
-            self.remove_tree(source)
-        else:
-            aside = source.with_name(source.name + ".old")
-            os.rename(target, aside)
-            os.rename(source, target)
-            self.remove_tree(aside)
+            return None
+        if _exchange(source, target):
+            return source
+        aside = source.with_name(source.name + ".old")
+        os.rename(target, aside)
+        try:
+            self.rename(source, target)
+        except BaseException:
+            os.rename(aside, target)
+            raise
+        return aside
 
     def remove_tree(self, path: Path) -> None:
         """Remove a folder with all that is in it, read-only folders included; links are not followed."""
         self.step("remove", path)
-        for folder, _, _ in os.walk(path):
-            os.chmod(folder, 0o700)
+        os.chmod(path, 0o700)
+        for above, folders, _ in os.walk(path):
+            for name in folders:
+                folder = os.path.join(above, name)
+                if not os.path.islink(folder):
+                    os.chmod(folder, 0o700)
         shutil.rmtree(path)
+
+    def remove_empty(self, path: Path) -> None:
+        """Remove a folder if nothing is in it."""
+        self.step("rmdir", path)
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
@@ -108,6 +126,27 @@ class Disk:
             # Some file systems have no fsync of folders and order names by themselves.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
+        finally:
+            os.close(descriptor)
+
+    def sync_files(self, paths: Sequence[Path]) -> None:
+        """Make the bytes of many files durable, several at a time."""
+        if len(paths) < _SYNCERS:
+            for path in paths:
+                self._sync_file(path)
+            return
+        # Imported here because few operations have so many files.
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(_SYNCERS) as pool:
+            for _ in pool.map(self._sync_file, paths):
+                pass
+
+    def _sync_file(self, path: Path) -> None:
+        self.step("fsync", path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -189,7 +228,7 @@ class Disk:
 
     def can_write(self, path: Path) -> bool:
         """Whether this process may create files in a folder."""
-        return os.access(path, os.W_OK)
+        return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
     def is_locked(self, path: Path) -> bool | None:
         """Whether some process holds `NewFile.lock` on the file; None where it cannot be known."""

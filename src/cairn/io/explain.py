@@ -33,3 +33,16 @@ def explained(doing: str, root: Path) -> Iterator[None]:
         raise CairnError(
             f"{doing} failed in {root}: {error.strerror or error} ({where}); nothing of it was published"
         ) from error
+
+
+@contextmanager
+def written_out(target: Path) -> Iterator[None]:
+    """Turn an OSError into a sentence about a place outside the store, to which something is written."""
+    try:
+        yield
+    except OSError as error:
+        reason = "no space left" if error.errno in _FULL else error.strerror or str(error)
+        raise CairnError(
+            f"{target} cannot be written ({reason}: {error.filename or target}); what was there is untouched; free "
+            f"space or choose another place"
+        ) from error

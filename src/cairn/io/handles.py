@@ -96,6 +96,7 @@ class OpenFile:
         self._descriptor = os.open(path, flags)
         self._stat = os.fstat(self._descriptor)
         self.size = self._stat.st_size
+        self.mode = self._stat.st_mode
 
     def __enter__(self) -> OpenFile:
         return self
@@ -114,10 +115,17 @@ class OpenFile:
             offset, size = offset + len(part), size - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def has_changed(self) -> bool:
-        """Whether the file was written to since it was opened, as far as size and times tell."""
+    def how_changed(self, path: bytes) -> str | None:
+        """Say what happened to the file at its path since it was opened, as far as size and times tell; None: nothing.
+
+        Raises OSError, FileNotFoundError when the path is gone.
+        """
         now = os.fstat(self._descriptor)
-        return (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns)
+        if now.st_size != self.size:
+            return f"was written to (expected {self.size} bytes, found {now.st_size})"
+        if now.st_mtime_ns != self._stat.st_mtime_ns:
+            return "was written to"
+        return None if os.path.samestat(os.stat(path, follow_symlinks=False), now) else "was replaced"
 
 
 def flock(descriptor: int, *, wait: bool) -> bool | None:

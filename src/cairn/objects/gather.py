@@ -37,6 +37,10 @@ class Gather:
         self.pending: list[tuple[int, NewBlob]] = []
         """Blobs that no pack has yet, with the size of their elements."""
 
+    def expect(self, pieces: int) -> None:
+        """Learn of more pieces to come."""
+        self._pieces += pieces
+
     def passed(self) -> None:
         """Count a piece, new or known."""
         self._seen += 1
@@ -72,9 +76,16 @@ class Gather:
     def _expected(self) -> int:
         """How many blobs the next pack's header should have room for; a pack that is full is followed by another."""
         share = min(1.0, 1.25 * self._new / max(self._seen, 1))
-        return len(self.pending) + 64 + int(max(0, self._pieces - self._seen) * share)
+        left = int(max(0, self._pieces - self._seen) * share)
+        # Where more comes than anybody foresaw, each pack is larger than the one before.
+        return len(self.pending) + 64 + max(left, self._new // 4)
 
     def _close(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            self._packs.wrote(writer.finish())
+            try:
+                pack_id = writer.finish()
+            except BaseException:
+                writer.abandon()
+                raise
+            self._packs.wrote(pack_id)

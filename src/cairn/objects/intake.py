@@ -71,11 +71,14 @@ class _Origin:
 class Intake:
     """Takes in one commit's values and trees and puts what is new into packs.
 
-    Several threads may `put` blobs of one component at the same time; each hashes its own.
+    Several threads may `put` blobs of one component at the same time; each hashes its own. Without a write id it only
+    counts: nothing is kept or written.
     """
 
-    def __init__(self, disk: Disk, layout: Layout, blobs: Blobs, write_id: str) -> None:
-        self._disk, self._layout, self._blobs, self._write_id = disk, layout, blobs, write_id
+    def __init__(self, disk: Disk, layout: Layout, blobs: Blobs, write_id: str | None) -> None:
+        self._disk, self._layout, self._blobs = disk, layout, blobs
+        self._write_id = write_id or ""
+        self._counts = write_id is None
         self._origins: dict[BlobRef, _Origin] = {}
         self._in_pack: dict[str, str] = {}
         self._sizes: dict[str, int] = {}
@@ -86,6 +89,9 @@ class Intake:
         self._guard = threading.RLock()
         self.new_bytes = 0
         """Bytes of blobs that no pack had."""
+        self.new_blobs = 0
+        self.shared_bytes = 0
+        """Bytes that needed no writing: in a blob that some pack had, or met before in this commit."""
 
     def component(self, values: Sequence[V]) -> dict[V, tuple[BlobRef, ...]]:
         """Store the values of one component; return the blobs of each."""
@@ -115,7 +121,7 @@ class Intake:
         ref = BlobRef(blob_id(data), data.nbytes)
         with self._guard:
             gather.passed()
-            if not self._is_known(ref):
+            if not self._is_shared(ref):
                 self._add(gather, itemsize, NewBlob(ref, data))
             self._origins.setdefault(ref, _Origin(words, fetch, itemsize))
         return ref
@@ -124,10 +130,11 @@ class Intake:
         """Store a tree."""
         ref = BlobRef(blob_id(data), len(data))
         self._origins.setdefault(ref, _Origin("a tree", lambda: memoryview(data), 0, is_tree=True))
-        if not self._is_known(ref):
+        if not self._is_shared(ref):
             blob = NewBlob(ref, memoryview(data))
             self._hold(blob)
-            self._trees.append(blob)
+            if not self._counts:
+                self._trees.append(blob)
         return ref
 
     def finish(self) -> list[str]:
@@ -162,7 +169,7 @@ class Intake:
         for start, stop in cut(value.nbytes):
             gather.passed()
             ref = BlobRef(blob_id(view[start:stop]), stop - start)
-            if not self._is_known(ref):
+            if not self._is_shared(ref):
                 # Hashed again from a copy: the array may be changing.
                 blob = private(view[start:stop])
                 ref = blob.ref
@@ -171,6 +178,11 @@ class Intake:
             self._origins.setdefault(ref, _Origin(value.path, partial(_piece, value, start, stop), value.itemsize))
             refs.append(ref)
         return tuple(refs)
+
+    def _is_shared(self, ref: BlobRef) -> bool:
+        known = self._is_known(ref)
+        self.shared_bytes += ref.size if known else 0
+        return known
 
     def _is_known(self, ref: BlobRef) -> bool:
         """Whether the blob needs no writing: held by this commit, or in a pack, which the commit then needs."""
@@ -186,11 +198,13 @@ class Intake:
 
     def _add(self, gather: Gather, itemsize: int, blob: NewBlob) -> None:
         self._hold(blob)
-        gather.add(itemsize, blob)
+        if not self._counts:
+            gather.add(itemsize, blob)
 
     def _hold(self, blob: NewBlob) -> None:
         self._held.add(blob.ref.id)
         self.new_bytes += blob.ref.size
+        self.new_blobs += 1
 
     def _need(self, blob: str, pack_id: str, size: int) -> None:
         self._in_pack[blob] = pack_id

@@ -69,12 +69,15 @@ class Sketch:
         components: dict[str, list[Leaf]],
         files: dict[str, list[NewFile | StoredFile]],
         ties: list[bytes],
+        left_out: tuple[str, ...],
     ) -> None:
         """Hold what `sketch` found."""
         self.components = components
         """The leaves by component, in the order of the state; memory that occurs again has no second leaf."""
         self.files = files
         """The files by component, in the order of the state."""
+        self.left_out = left_out
+        """What the folders in the state leave out."""
         self._drafts = drafts
         self._ties = ties
 
@@ -117,7 +120,7 @@ def sketch(state: Mapping[str, object]) -> Sketch:
         drafts[name] = encoder.component(name, value, leaves[name], files[name])
     if len(drafts) * (_REF_BYTES + 104) + SPLIT_BYTES > MAX_TREE_BYTES:
         raise UnsupportedValue(f"state: expected a few components, found {len(drafts)}; gather them in dicts")
-    return Sketch(drafts, leaves, files, encoder.ties)
+    return Sketch(drafts, leaves, files, encoder.ties, tuple(encoder.left_out))
 
 
 class _Encoder:
@@ -125,6 +128,7 @@ class _Encoder:
 
     def __init__(self) -> None:
         self.ties: list[bytes] = []
+        self.left_out: list[str] = []
         self._first: dict[object, tuple[str, tuple[str | int, ...], Leaf]] = {}
         self._bytes = 0
 
@@ -204,6 +208,7 @@ class _Encoder:
         return Items(b'{"$map":{"type":"%s","pairs":' % kind.encode(), pairs, after)
 
     def _folder(self, folder: Folder) -> Draft:
+        self.left_out += folder.left_out
         entries = dict(sorted(folder.entries.items(), key=lambda item: name_bytes(item[0])))
         names = [*entries]
         try:

@@ -15,6 +15,7 @@ from cairn.errors import NotFound
 from cairn.ids import BlobRef
 from cairn.state import paths
 from cairn.state.decode import Source
+from cairn.state.filesyntax import FileNode
 from cairn.state.lazy import Pool
 from cairn.state.opened import Opened
 from cairn.state.place import Place
@@ -25,22 +26,33 @@ _SHOWN = 8
 
 def find(manifest_ref: BlobRef, source: Source, path: str, *, as_numpy: bool = False) -> object:
     """Decode the value at a path. Raises NotFound, naming the candidates where there are several, and Damaged."""
+    value, inside = locate(manifest_ref, source, path, as_numpy=as_numpy)
+    if inside is not None:
+        raise NotFound(f"{path!r}: found a file in front of {inside!r}; nothing is known of what is inside it")
+    return value
+
+
+def locate(manifest_ref: BlobRef, source: Source, path: str, *, as_numpy: bool = False) -> tuple[object, str | None]:
+    """Like `find`; a path that leads on behind a file gives the file and the rest of the path."""
     pool = Pool(manifest_ref, source, as_numpy=as_numpy)
     if path.partition("/")[0] not in pool.manifest.components:
         raise NotFound(f"{path!r}: expected a path that begins with one of {', '.join(pool.manifest.components)}")
     search = _searched(pool, path)
     if not search.found:
         raise NotFound(f"{path!r}: {search.nothing()}")
-    place, raw = search.found[0]
-    return pool.decoder.value(raw, place)
+    place, raw, inside = search.found[0]
+    return pool.decoder.value(raw, place), inside
 
 
-def locate(pool: Pool, path: str) -> tuple[Place, Any] | None:
+def locate_node(pool: Pool, path: str) -> tuple[Place, Any] | None:
     """Find the place and the node at a path, or None. Raises NotFound for a path that fits several, and Damaged."""
     if path.partition("/")[0] not in pool.manifest.components:
         return None
     search = _searched(pool, path)
-    return search.found[0] if search.found else None
+    if not search.found or search.found[0][2] is not None:
+        return None
+    place, raw, _ = search.found[0]
+    return place, raw
 
 
 def _searched(pool: Pool, path: str) -> _Search:
@@ -61,16 +73,19 @@ class _Search:
     """The values that a path fits, and how far it led."""
 
     pool: Pool
-    found: list[tuple[Place, Any]] = field(default_factory=list)
+    found: list[tuple[Place, Any, str | None]] = field(default_factory=list)
     deepest: Place | None = None
     there: Opened | None = None
 
     def look(self, place: Place, raw: Any, rest: str | None, bare: bool) -> None:
         """Follow what is left of a path; nothing left is None, for the rest may be the empty key."""
         if rest is None:
-            self.found.append((place, raw))
+            self.found.append((place, raw, None))
             return
         node = place.parse(raw)
+        if isinstance(node, FileNode):
+            self.found.append((place, raw, rest))
+            return
         if not isinstance(node, Body):
             return
         opened = self.pool.open(node, place)
@@ -85,7 +100,7 @@ class _Search:
                     self.look(place.child(step, key, tree), entry, left, bare)
 
     def several(self) -> str:
-        shown = [paths.exact(place.component, place.keys) for place, _ in self.found[:_SHOWN]]
+        shown = [paths.exact(place.component, place.keys) for place, _, _ in self.found[:_SHOWN]]
         more = " and others" if len(self.found) > _SHOWN else ""
         return f"expected one value, found {', '.join(shown)}{more}; write the one you mean like this"
 

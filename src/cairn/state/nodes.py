@@ -7,7 +7,7 @@ normalised. Modes are the nine permission bits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cairn.ids import BlobRef
@@ -68,6 +68,8 @@ class Folder:
     mode: int
     entries: Mapping[Name, object]
     """NewFile, StoredFile, Link or Folder."""
+    left_out: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """The words for what was found on disk and is not in it."""
 
 
 def name_bytes(name: Name) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 from cairn.errors import UsageError
@@ -58,19 +60,40 @@ class StoredFile:
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes from an offset, reading only the blobs they are in. Raises Damaged."""
+        return StoredReader(self).read_at(offset, size)
+
+
+class StoredReader:
+    """Reads a committed file here and there; what was checked last is not checked again."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self._file = file
+        self._ends = list(accumulate(part.size for part in file.refs.slices))
+        rest = accumulate(part.size if part.blob is None else 0 for part in file.refs.slices)
+        self._rest_ends = list(rest)
+        self._rest: memoryview | None = None
+        self._last: tuple[BlobRef, memoryview] | None = None
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes from an offset, reading only the blobs they are in. Raises Damaged."""
         if offset < 0 or size < 0:
-            raise UsageError(f"{self.path}: expected an offset and a size, found {offset} and {size}")
-        found: list[bytes] = []
-        start = at = 0
-        for part in self.refs.slices:
-            low, high = max(offset - start, 0), min(offset + size - start, part.size)
-            if low < high:
-                if part.blob is not None:
-                    found.append(bytes(self.source.data([part.blob])[low:high]))
-                else:
-                    found.append(bytes(self.source.data(self.refs.rest)[at + low : at + high]))
-            start += part.size
-            at += part.size if part.blob is None else 0
-            if start >= offset + size:
-                break
+            raise UsageError(f"{self._file.path}: expected an offset and a size, found {offset} and {size}")
+        found: list[memoryview] = []
+        at = bisect_right(self._ends, offset)
+        while size > 0 and at < len(self._ends):
+            data = self._slice(at)
+            start = offset - (self._ends[at] - data.nbytes)
+            found.append(data[start : start + size])
+            offset, size = offset + found[-1].nbytes, size - found[-1].nbytes
+            at += 1
         return b"".join(found)
+
+    def _slice(self, at: int) -> memoryview:
+        part = self._file.refs.slices[at]
+        if part.blob is None:
+            if self._rest is None:
+                self._rest = self._file.source.data(self._file.refs.rest)
+            return self._rest[self._rest_ends[at] - part.size : self._rest_ends[at]]
+        if self._last is None or self._last[0] != part.blob:
+            self._last = (part.blob, self._file.source.data([part.blob]))
+        return self._last[1]

@@ -49,10 +49,11 @@ class Entry:
     """A value of a commit as listings show it.
 
     `path` is the component and the keys. `kind` is "tensor"; "tie", a tensor whose memory stands at the path `tie`
-    of the same component; or "value". A tensor with a `tie` is the memory of a tensor of an earlier component; if
-    that component is not listed, `tie` has steps where it would have keys. A value has its `value`, an empty
-    container included; that of a long str or bytes is None and stands in `blobs`. A numpy scalar, as value or in a
-    path, is a `Scalar`. `within` says what the containers around it are.
+    of the same component; "file", whose `value` says how it is stored; "link", whose `value` is its text; or "value".
+    A tensor with a `tie` is the memory of a tensor of an earlier component; if that component is not listed, `tie` has
+    steps where it would have keys. A value has its `value`, an empty container included; that of a long str or bytes
+    is None and stands in `blobs`. A numpy scalar, as value or in a path, is a `Scalar`. `within` says what the
+    containers around it are.
     """
 
     path: tuple[object, ...]
@@ -144,7 +145,7 @@ def leaves(manifest_ref: BlobRef, read_tree: ReadTree, only: Collection[str] | N
                 tie = targets[ties[spot]] if spot in ties else None
                 yield _tensor_entry("tensor", path, node, node.blobs, tie, within)
             elif isinstance(node, FileRefs):
-                yield Entry(path, "file", None, None, node.size, node.blobs, None, None, within)
+                yield Entry(path, "file", None, None, node.size, node.blobs, node, None, within)
             elif isinstance(node, FileLink):
                 yield Entry(path, "link", None, None, 0, (), node.target, None, within)
             elif isinstance(node, Link):

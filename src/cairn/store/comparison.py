@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cairn.errors import Dropped, NotFound, UsageError
 from cairn.history.commit import Commit
-from cairn.state.find import locate
+from cairn.state.find import locate_node
 from cairn.state.lazy import Pool
 from cairn.state.stored import StoredFile
 from cairn.store.changes import Judge
@@ -103,7 +103,7 @@ class Comparison:
         """Find a path, which may lead to a tensor inside a file, on either side. Raises NotFound."""
         head, inside = path, ""
         while True:
-            one, other = locate(self._before.pool, head), locate(self._after.pool, head)
+            one, other = locate_node(self._before.pool, head), locate_node(self._after.pool, head)
             found = one or other
             if found is not None:
                 break

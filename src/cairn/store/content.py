@@ -71,10 +71,14 @@ def checkout(
     only: Collection[str],
     *,
     force: bool,
+    expect: Callable[[int], None] = lambda nbytes: None,
     advance: Callable[[int], None] = lambda nbytes: None,
 ) -> list[Path]:
-    """Write a commit, or the components and paths in `only`, as files; return what stands at the top."""
-    from cairn.files.checkout import write
+    """Write a commit, or the components and paths in `only`, as files; return what stands at the top.
+
+    `expect` is told how many bytes there are to write, `advance` those that were written.
+    """
+    from cairn.files.checkout import weigh, write
     from cairn.files.select import select
     from cairn.state.make import stored
 
@@ -82,7 +86,9 @@ def checkout(
         names = component_names(core, commit)
         wanted = {path.partition("/")[0]: None for path in qualified(only, names)} if only else None
         state = load(core, commit, wanted, make=stored)
-        return write(core.disk, select(state, qualified(only, names)), target, force=force, advance=advance)
+        chosen = select(state, qualified(only, names))
+        expect(weigh(chosen))
+        return write(core.disk, chosen, target, force=force, store=core.layout.root, advance=advance)
 
 
 def component_names(core: Core, commit: Commit) -> list[str]:
@@ -109,12 +115,17 @@ def ls(core: Core, commit: Commit, path: str | None) -> list[Item]:
 
 
 def cat(core: Core, commit: Commit, path: str, *, as_numpy: bool = False) -> Any:
-    """Return one value of a commit."""
-    from cairn.state.find import find
+    """Return one value of a commit, or one tensor of a file in it."""
+    from cairn.state.find import locate
 
     path = qualified([path], component_names(core, commit))[0]
     _check_kept(commit, (path.partition("/")[0],))
-    return find(commit.root, prepare(core, commit), path, as_numpy=as_numpy)
+    value, inside = locate(commit.root, prepare(core, commit), path, as_numpy=as_numpy)
+    if inside is None:
+        return value
+    from cairn.files.inside import array
+
+    return array(value, inside)  # type: ignore[arg-type] # only in files is there anything inside
 
 
 def _check_only(commit: Commit, components: Mapping[str, BlobRef], only: Collection[str] | None) -> list[str]:

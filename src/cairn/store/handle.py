@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cairn.errors import UsageError
 from cairn.history import revisions
 from cairn.history.commit import Commit, check_metrics, check_step
 from cairn.history.run import Move
-from cairn.io.explain import explained
+from cairn.io.explain import explained, written_out
+from cairn.io.leases import reading
 from cairn.store import content, publish
 from cairn.store.core import Core
 from cairn.store.provenance import provenance
 from cairn.store.publish import Base, Note, Published
+
+if TYPE_CHECKING:
+    from cairn.store.importing import Import
+    from cairn.store.planning import CommitPlan
 
 
 class RunHandle:
@@ -55,18 +61,69 @@ class RunHandle:
         written, for a value that cannot be kept exactly, and Conflict when the run moved or the step has another
         state. Files of a `cairn.folder` are read now; `advance` is told the bytes as they are read.
         """
-        from cairn.state.encode import sketch
-
         if message is not None and not _is_text(message):
             raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
         note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
+        return self._publish(state, note, advance).commit
+
+    def _publish(self, state: Mapping[str, object], note: Note, advance: Callable[[int], None]) -> Published:
+        from cairn.state.encode import sketch
+
         with self._guard:
             self.last = publish.commit(self._core, self.name, self._base, sketch(state), note, advance)
             made = self.last.commit
             tip = self._core.journal.run(self.name).state.tip
             if self.last.is_new or made.id == tip:
                 self._base = Base(made.id, made.id)
-            return made
+            return self.last
+
+    def plan(
+        self,
+        state: Mapping[str, object],
+        *,
+        step: int | None = None,
+        advance: Callable[[int], None] = lambda nbytes: None,
+    ) -> CommitPlan:
+        """Say what `commit` of this state at this step would do now. Reads and hashes everything, writes nothing.
+
+        Raises UnsupportedValue for a value that cannot be kept exactly; a conflict is part of the plan.
+        """
+        from cairn.state.encode import sketch
+        from cairn.store.planning import Planner
+
+        core = self._core
+        with explained("planning a commit", core.layout.root), reading(core.disk, core.layout, "commit --dry-run"):
+            return Planner(core, self.name).plan(self._base, sketch(state), check_step(step, "step"), advance)
+
+    def import_folder(
+        self,
+        path: Path | str,
+        *,
+        dry_run: bool = False,
+        expect: Callable[[int], None] = lambda nbytes: None,
+        advance: Callable[[int], None] = lambda nbytes: None,
+    ) -> Import:
+        """Commit the checkpoints in the folder of a training run, in the order of their steps; see `cairn import`.
+
+        A step that the run has with the same content, or has dropped, is passed over; one with other content is
+        reported and left as it is. Raises NotFound, before anything is written, when there are none, or two for one
+        step. `expect` is told how many bytes there are to read, `advance` those that were read.
+        """
+        from cairn.store import importing
+        from cairn.store.planning import Planner
+
+        core = self._core
+        checkpoints, left_out = importing.look_through(core, Path(path))
+        known = {each: importing.passed_over(core, self.name, each) for each in checkpoints}
+        expect(sum(each.bytes for each, said in known.items() if said is None))
+        if dry_run:
+            with explained("planning an import", core.layout.root), reading(core.disk, core.layout, "import --dry-run"):
+                do = partial(importing.planned, planner=Planner(core, self.name), base=self._base, advance=advance)
+                made = [said or do(each) for each, said in known.items()]
+        else:
+            publish_it = partial(self._publish, advance=advance)
+            made = [said or importing.committed(each, publish_it) for each, said in known.items()]
+        return importing.Import(self.name, tuple(made), left_out)
 
     def load(
         self,
@@ -135,7 +192,7 @@ class RunHandle:
 
     def checkout(self, target: Path | str, *, step: int | None = None) -> list[Path]:
         """Write a commit as files; see `Store.checkout`."""
-        with explained(f"checking out to {target}", Path(target)):
+        with written_out(Path(target)):
             return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
 
 

@@ -9,7 +9,7 @@ looking again at what is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cairn.errors import Conflict, Damaged, Dropped, NotFound
@@ -25,6 +25,7 @@ from cairn.objects.presence import secure
 from cairn.store.core import Core
 from cairn.store.indexing import catch_up
 from cairn.store.reach import blobs_of, kept
+from cairn.store.taking import Content, take_in
 
 if TYPE_CHECKING:
     from cairn.files.take import Opaque
@@ -57,13 +58,24 @@ class Published:
     """A commit as it was published: what it added to the store."""
 
     commit: Commit
-    new_bytes: int
     is_new: bool
-    opaque: tuple[Opaque, ...] = ()
+    """Whether the commit was made now; the run may have had this very state at this step."""
+    new_bytes: int
+    shared_bytes: int
+    """Bytes that the store or another part of the commit had; with the new ones, all bytes of the commit."""
+    files: Mapping[str, int]
+    """How many files there are of each format."""
+    opaque: tuple[Opaque, ...]
     """Files that look like a known format and were kept as plain bytes."""
+    left_out: tuple[str, ...]
+    """Stores inside the folder, which are never part of a commit."""
 
 
-class _Exists(Exception):
+class StepTaken(Conflict):
+    """The current line has another state at this step."""
+
+
+class Exists(Exception):
     """The current line has this very state at this step."""
 
     def __init__(self, commit: Commit) -> None:
@@ -82,39 +94,23 @@ def commit(
     with explained("committing", core.layout.root), leased(core.disk, core.layout, "commit") as lease:
         run = core.journal.run(run_name)
         run.check_tip()
-        _check_new_run(core, run)
+        check_new_run(core, run)
         catch_up(core)
         intake = Intake(core.disk, core.layout, core.blobs, lease.write_id)
-        refs, opaque = _take_in(intake, sketch, lease, advance)
-        manifest = sketch.manifest(refs, intake.tree)
+        content = take_in(intake, sketch, advance, lease.renew)
         try:
-            _check_step(run.refresh(), manifest, note.step, base)
+            check_step(run.refresh(), content.manifest, note.step, base)
             packs = intake.finish()
-            return replace(_publish(core, run, base, manifest, note, packs, intake, lease), opaque=opaque)
-        except _Exists as found:
+            made = _publish(core, run, base, content.manifest, note, packs, lease)
+        except Exists as found:
             # Whoever made that entry may not have come to this.
             core.disk.sync_folder(run.log.folder)
-            return Published(found.commit, 0, is_new=False, opaque=opaque)
+            return _published(found.commit, content, 0, intake.new_bytes + intake.shared_bytes, is_new=False)
+        return _published(made, content, intake.new_bytes, intake.shared_bytes, is_new=True)
 
 
-def _take_in(
-    intake: Intake, sketch: Sketch, lease: Lease, advance: Callable[[int], None]
-) -> tuple[dict[Any, Any], tuple[Opaque, ...]]:
-    """Store the leaves and files of a state; return what its trees say of them."""
-    refs: dict[Any, Any] = {}
-    opaque: tuple[Opaque, ...] = ()
-    for name, leaves in sketch.components.items():
-        refs.update(intake.component(leaves))
-        lease.renew()
-        if sketch.files[name]:
-            # Imported here: most commits are of live state only.
-            from cairn.files.take import take_in
-
-            taken = take_in(intake, sketch.files[name], advance)
-            refs.update(taken.refs)
-            opaque += taken.opaque
-            lease.renew()
-    return refs, opaque
+def _published(commit: Commit, content: Content, new: int, shared: int, *, is_new: bool) -> Published:
+    return Published(commit, is_new, new, shared, content.files, content.opaque, content.left_out)
 
 
 def tag(core: Core, name: str, target: Commit) -> None:
@@ -224,9 +220,7 @@ def _pack_of(core: Core, ref: BlobRef, target: Commit) -> Any:
     return reader.header
 
 
-def _publish(
-    core: Core, run: Run, base: Base, manifest: BlobRef, note: Note, packs: list[str], intake: Intake, lease: Lease
-) -> Published:
+def _publish(core: Core, run: Run, base: Base, manifest: BlobRef, note: Note, packs: list[str], lease: Lease) -> Commit:
     document = document_of(
         manifest=manifest,
         parents=(base.parent,) if base.parent else (),
@@ -239,30 +233,29 @@ def _publish(
     )
 
     def still() -> None:
-        _check_step(run.refresh(), manifest, note.step, base)
+        check_step(run.refresh(), manifest, note.step, base)
 
     core.journal.append(run.log, lease, "commit", {"commit": document, "packs": packs}, still)
     run.refresh()
     catch_up(core)
     made = run.state.commits.get(id_of(document))
-    made = made or read(document, run=run.name, what="the new commit", packs=packs)
-    return Published(made, intake.new_bytes, is_new=True)
+    return made or read(document, run=run.name, what="the new commit", packs=packs)
 
 
-def _check_step(run: Run, manifest: BlobRef, step: int | None, base: Base) -> None:
-    """Raise _Exists when the line has this state at this step, Conflict when it has another or the run moved."""
+def check_step(run: Run, manifest: BlobRef, step: int | None, base: Base) -> None:
+    """Raise Exists when the line has this state at this step, StepTaken when another, Conflict when the run moved."""
     there = run.on_line(step) if step is not None and run.exists else None
     moved = (run.state.tip if run.exists else None) != base.tip
     # After a resume the commits beyond the resumed one are about to become an attempt: they are in nobody's way.
     if there is not None and (moved or base.parent == base.tip or _is_before(run, there, base)):
         if there.manifest == manifest.id and not there.dropped:
-            raise _Exists(there)
+            raise Exists(there)
         if there.manifest == manifest.id:
-            raise Conflict(
+            raise StepTaken(
                 f"run {run.name!r} has this state at step {step} already, and it was dropped: {there}; `cairn undrop` "
                 f"keeps it again while its bytes are there; else commit another step, or go back first with `resume`"
             )
-        raise Conflict(
+        raise StepTaken(
             f"run {run.name!r} has step {step} already, with another content: {there}; commit another step, or go back "
             f"first with `run.resume(step=…)` or `cairn rewind`"
         )
@@ -284,7 +277,8 @@ def _check_tip(run: Run, expected: str | None) -> None:
         )
 
 
-def _check_new_run(core: Core, run: Run) -> None:
+def check_new_run(core: Core, run: Run) -> None:
+    """Raise UsageError or Conflict when a run that is not there yet cannot have its name."""
     if not run.exists:
         names.check("run", run.name)
         names.check_free("run", run.name, core.journal.live_runs(), "tag", core.journal.tags())

@@ -11,7 +11,7 @@ from cairn.history import names, revisions
 from cairn.history.commit import Commit
 from cairn.history.journal import Tag
 from cairn.io.disk import Disk
-from cairn.io.explain import explained
+from cairn.io.explain import explained, written_out
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
 from cairn.store import config, content, diff, gc, indexing, publish, reach, renaming, retention, usage, verify
@@ -123,12 +123,18 @@ class Store:
             return content.open_lazily(self._core, self.commit(revision, run), as_numpy=as_numpy)
 
     def ls(self, revision: str, path: str | None = None, *, run: str | None = None) -> list[Item]:
-        """List the values of a commit, or those at and below a path such as `model` or `model/embed.weight`."""
+        """List the components of a commit, or the values at and below a path such as `model/layers`.
+
+        A path into the folder `files` may leave that word out; a file is listed with the tensors inside it.
+        """
         with explained("listing", self.path), reading(self._core.disk, self._core.layout, "ls"):
             return content.ls(self._core, self.commit(revision, run), path)
 
     def cat(self, revision: str, path: str, *, run: str | None = None, as_numpy: bool = False) -> Any:
-        """Return one value of a commit by its path; see `RunHandle.load`. Raises NotFound with the candidates."""
+        """Return one value of a commit by its path, or one tensor of a file, which is numpy's; see `RunHandle.load`.
+
+        Raises NotFound with the candidates.
+        """
         with explained("reading", self.path), reading(self._core.disk, self._core.layout, "cat"):
             return content.cat(self._core, self.commit(revision, run), path, as_numpy=as_numpy)
 
@@ -162,14 +168,18 @@ class Store:
         run: str | None = None,
         only: Collection[str] = (),
         force: bool = False,
+        expect: Callable[[int], None] = lambda nbytes: None,
+        advance: Callable[[int], None] = lambda nbytes: None,
     ) -> list[Path]:
-        """Write a commit as files that plain tools read: `<component>.safetensors` and `<component>.json`.
+        """Write a commit as files: a folder as it was, other components for plain tools to read.
 
-        Returns the paths. Refuses to write into a folder that holds anything, unless `force`.
+        Those become `<component>.safetensors` and `<component>.json`. Returns the paths. `only` names components, and
+        paths in folders. Refuses to write into a folder that holds anything, unless `force`, which leaves only what
+        was written. `expect` is told how many bytes there are to write, `advance` those that were written.
         """
-        with explained(f"checking out to {target}", Path(target)):
+        with written_out(Path(target)):
             commit = self.commit(revision, run)
-            return content.checkout(self._core, commit, Path(target), only, force=force)
+            return content.checkout(self._core, commit, Path(target), only, force=force, expect=expect, advance=advance)
 
     # Names and decisions.
 
