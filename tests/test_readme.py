@@ -36,27 +36,26 @@ def normal(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def test_the_transcript_is_what_the_demo_prints(tmp_path: Path) -> None:
-    """Every command of the README's transcript is one of the demo's, with the output that it has."""
-    store = tmp_path / "demo"
-    command = [sys.executable, str(ROOT / "experiments" / "demo.py"), "--store", str(store)]
+@pytest.mark.parametrize(("number", "script", "option"), [(0, "demo.py", "--store"), (1, "folders.py", "--folder")])
+def test_a_transcript_is_what_its_script_prints(number: int, script: str, option: str, tmp_path: Path) -> None:
+    """Every command of the README's transcripts is one of its script's, with the output that it has."""
+    place = tmp_path / "demo"
+    command = [sys.executable, str(ROOT / "experiments" / script), option, str(place)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = normal(done.stdout.replace(str(store), DEMO_STORE))
-    # Steps seen at the kill depend on when it came; everything else is a contiguous copy of what was printed.
-    shown = normal(blocks("console")[0])
+    said = normal(done.stdout.replace(str(place), DEMO_STORE))
     position = 0
-    for line in shown:
+    for line in normal(blocks("console")[number]):
         if line == "…":
             continue
         here = without_steps(line)
         found = [at for at in range(position, len(said)) if without_steps(said[at]) == here]
-        assert found, f"the demo does not print this line of the README any more: {line!r}"
+        assert found, f"{script} does not print this line of the README any more: {line!r}"
         position = found[0] + 1
 
 
 def without_steps(line: str) -> str:
-    """A line without the step numbers and sizes that depend on when the process was killed."""
+    """A line without numbers: steps and sizes depend on when the process was killed, the rest on the processor."""
     return re.sub(r"\d+", "#", line)
 
 
