@@ -99,7 +99,7 @@ class Cutter:
                 # Derived, and not made durable: what is left of it is as old as can be.
                 with suppress(FileNotFoundError):
                     shutil.copyfile(self._root / "index.sqlite", target / "index.sqlite")
-                # To go on takes longer than to look, and is what the first cuts of every kind have shown.
+                # To go on takes longer than to look.
                 try:
                     check(goes_on(target) if len(self._seen) % 3 == 1 else whole(target))
                 except CairnError as error:

@@ -24,7 +24,7 @@ from cairn.io.layout import Layout, Trashed
 from cairn.io.leases import Lease
 from cairn.objects import blobs, intake, presence, writer
 from cairn.objects.intake import Intake
-from cairn.store import publish
+from cairn.store import publish, securing
 from cairn.store.gc import Collection
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -65,7 +65,7 @@ def _no_check_of_a_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_check_of_an_undrop(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publish, "secure", lambda disk, layout, blobs, needed: set())
+    patch.setattr(securing, "secure", lambda disk, layout, blobs, needed: set())
 
 
 def _no_look_into_the_trash(patch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,12 @@ descend from, is an attempt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cairn.errors import Conflict, Damaged
 from cairn.history.commit import Commit, read
+from cairn.history.state import State
 from cairn.ids import is_id
 from cairn.io.log import Entry, Log
 
@@ -31,22 +32,6 @@ class Move:
     op: str
     commit: str | None
     text: str
-
-
-@dataclass(slots=True)
-class State:
-    """What a run's entries say, up to one of them."""
-
-    exists: bool = False
-    tip: str | None = None
-    commits: dict[str, Commit] = field(default_factory=dict)
-    attempts: list[str] = field(default_factory=list)
-    started_from: str | None = None
-    renamed_to: str | None = None
-
-    def copy(self) -> State:
-        """Return a state that can go another way."""
-        return replace(self, commits=dict(self.commits), attempts=list(self.attempts))
 
 
 class Run:

@@ -30,8 +30,9 @@ class Blobs:
         self._disk, self._layout, self._index = disk, layout, index
         self.mapped = mapped
         """Whether packs are mapped; on a network file system they are read."""
-        self.durable: set[tuple[str, float | None]] = set()
-        """Packs whose names are known to survive a power cut, with the time they got them."""
+        self.durable: set[str] = set()
+        """Packs whose names survive a power cut: made so by this process, or by whoever published an entry that lists
+        them. In the trash and back they stay so, since a move never leaves a file without a name."""
         self._readers: dict[str, PackReader] = {}
         self._gone: WeakValueDictionary[str, PackReader] = WeakValueDictionary()
         self._where: dict[str, str] = {}

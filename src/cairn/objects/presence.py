@@ -43,9 +43,9 @@ def _is_there(disk: Disk, layout: Layout, pack_id: str, size: int) -> bool:
 
 
 def _settle(disk: Disk, layout: Layout, blobs: Blobs, needed: Mapping[str, int]) -> None:
-    """Make the names of packs durable, each once: a name that was given anew has another time."""
-    names = {(pack_id, disk.changed(layout.pack(pack_id))) for pack_id in needed} - blobs.durable
-    for folder in sorted({layout.pack(pack_id).parent for pack_id, _ in names}):
+    """Make the names of packs durable that nobody is known to have made so."""
+    names = needed.keys() - blobs.durable
+    for folder in sorted({layout.pack(pack_id).parent for pack_id in names}):
         disk.sync_folder(folder)
     if names:
         disk.sync_folder(layout.packs)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import Conflict, Damaged, Dropped, NotFound
+from cairn.errors import Conflict, Dropped, NotFound
 from cairn.history import names
 from cairn.history.commit import Commit, document_of, id_of, read
 from cairn.history.run import Run
@@ -21,17 +21,14 @@ from cairn.io.explain import explained
 from cairn.io.leases import Lease, leased
 from cairn.io.log import timestamp
 from cairn.objects.intake import Intake
-from cairn.objects.presence import secure
 from cairn.store.core import Core
 from cairn.store.indexing import catch_up
-from cairn.store.reach import blobs_of, kept
+from cairn.store.securing import secure_commit
 from cairn.store.taking import Content, take_in
 
 if TYPE_CHECKING:
     from cairn.files.take import Opaque
     from cairn.state.encode import Sketch
-
-_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +93,8 @@ def commit(
         run.check_tip()
         check_new_run(core, run)
         catch_up(core)
+        parent = run.state.commits.get(base.parent or "")
+        core.blobs.durable.update(parent.packs if parent else ())
         intake = Intake(core.disk, core.layout, core.blobs, lease.write_id)
         content = take_in(intake, sketch, advance, lease.renew)
         try:
@@ -185,39 +184,6 @@ def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
         fields = {"commits": [target.id for target in targets], "only": None}
         core.journal.append(run.log, lease, "undrop", fields, lambda: run.refresh().check_has(targets))
         run.refresh()
-
-
-def secure_commit(core: Core, target: Commit, skip: tuple[str, ...] | None = None) -> list[str]:
-    """Make sure that every pack a commit needs is in place; return their ids. Raises Damaged or Dropped."""
-    if skip is not None:
-        return _secure(core, target, skip)
-    if target.is_dropped:
-        raise Dropped(f"{target} was dropped: its content is no longer kept; `cairn undrop` takes that back")
-    with kept(core, target):
-        return _secure(core, target, target.dropped)
-
-
-def _secure(core: Core, target: Commit, skip: tuple[str, ...]) -> list[str]:
-    lost: set[str] = set()
-    core.blobs.prefer(target.packs)
-    for _ in range(_ATTEMPTS):
-        sizes = {}
-        for ref in blobs_of(core, target.root, skip):
-            header = _pack_of(core, ref, target)
-            sizes[header.pack_id] = header.size
-        lost = secure(core.disk, core.layout, core.blobs, sizes)
-        if not lost:
-            return sorted(sizes)
-        for pack_id in lost:
-            core.blobs.forget(pack_id)
-    raise Damaged(f"{target} needs packs that are gone: {', '.join(sorted(lost))}; run `cairn verify`")
-
-
-def _pack_of(core: Core, ref: BlobRef, target: Commit) -> Any:
-    reader = core.blobs.find(ref.id, everywhere=True)
-    if reader is None:
-        raise Damaged(f"{target} needs blob {ref.id}, which is in no pack; run `cairn verify`")
-    return reader.header
 
 
 def _publish(core: Core, run: Run, base: Base, manifest: BlobRef, note: Note, packs: list[str], lease: Lease) -> Commit:
