@@ -1,9 +1,10 @@
 """A component of live state as plain files describe it: JSON with tensors by name, for tools that know no cairn.
 
 Finite floats are JSON numbers; containers that JSON lacks, and numbers it cannot spell for every reader, are objects
-with one `$` key, spelled as in trees. A tensor is `{"$tensor": NAME}`, its place in the safetensors file; one of a type
-that safetensors lacks also says its `dtype` and `shape`, and lies there as bytes. A folder or file inside a component
-is `{"$dir": NAME}`, `{"$file": NAME}` or `{"$link": NAME}`, its name among the component's files.
+with one `$` key, spelled as in trees. A tensor is `{"$tensor": NAME}`, its name in the safetensors file, and for a tie
+that of the tensor whose memory it is; one of a type that safetensors lacks also says its `dtype` and `shape`, and lies
+there as bytes. A folder or file inside a component is `{"$dir": NAME}`, `{"$file": NAME}` or `{"$link": NAME}`, its
+name among the component's files.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class _Taking:
         plain = tensor.dtype in dtypes.SAFETENSORS or tensor.dtype in dtypes.PACKED
         said = {"$tensor": name} if plain else {"$tensor": name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
         if tensor.data.nbytes and id(value) in self._first:
-            self.plain.ties[name] = self._first[id(value)]
+            said["$tensor"] = self.plain.ties[name] = self._first[id(value)]
             return said
         self._first[id(value)] = name
         itemsize = dtypes.itemsize(tensor.dtype) or 1

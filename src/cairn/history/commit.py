@@ -120,24 +120,32 @@ def read(document: object, *, run: str, what: str, packs: object = (), dropped: 
 
 def check_step(value: object, name: str) -> int | None:
     """Check a step or epoch from a caller. Raises UsageError."""
-    if value is None or _is_count(value):
-        return value  # type: ignore[return-value] # checked
+    number = _plain(value)
+    if number is None or _is_count(number):
+        return number  # type: ignore[return-value] # checked
     raise UsageError(f"{name}: expected an int from 0 to 2^53 or None, found {value!r:.60}")
 
 
 def check_metrics(metrics: Mapping[str, object] | None) -> dict[str, float | int]:
     """Turn a caller's metrics into plain numbers, exactly; numpy scalars and 0-d arrays included. Raises UsageError."""
     checked: dict[str, float | int] = {}
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise UsageError(f"metrics: expected a mapping of name to number, found {metrics!r:.60}")
     for name, value in (metrics or {}).items():
-        number = value
-        if not isinstance(value, (int, float)) and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-            number = value.item()
+        number = _plain(value)
         if type(name) is not str or not name or not name.isprintable() or ":" in name:
             raise UsageError(f"metric {name!r:.60}: expected a printable name without a colon")
         if type(number) is not float and (type(number) is not int or abs(number) > canonical.MAX_INT):
             raise UsageError(f"metric {name!r}: expected a float or an int within 2^53, found {value!r:.60}")
         checked[name] = number
     return checked
+
+
+def _plain(value: object) -> object:
+    """A numpy scalar or 0-d array as the Python number it holds, whose value is the same."""
+    if type(value) not in (int, float, bool) and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    return value
 
 
 def _is_count(value: object) -> bool:

@@ -36,6 +36,7 @@ class Blobs:
         self._readers: dict[str, PackReader] = {}
         self._gone: WeakValueDictionary[str, PackReader] = WeakValueDictionary()
         self._where: dict[str, str] = {}
+        self._bad: dict[str, set[str]] | None = None
         self._guard = threading.RLock()
 
     def read(self, ref: BlobRef) -> memoryview:
@@ -50,6 +51,7 @@ class Blobs:
                 # Gone since its header was read: to the trash, or for good.
                 self.forget(reader.header.pack_id)
             except Damaged:
+                self.note_damage([(ref.id, reader.header.pack_id)])
                 for other in self._others(ref.id, reader.header.pack_id):
                     with contextlib.suppress(Damaged, FileNotFoundError):
                         return other.read(ref)
@@ -71,16 +73,39 @@ class Blobs:
         return self._joined(refs) or memoryview(b"".join(views))
 
     def find(self, blob: str, *, everywhere: bool) -> PackReader | None:
-        """Return an open pack whose header has the blob. `everywhere` also lists all packs and the trash."""
+        """Return an open pack whose header has the blob.
+
+        `everywhere` also lists all packs and the trash. Without it, copies that were found to be wrong do not count,
+        so that a commit of the right bytes writes them anew.
+        """
         with self._guard:
+            bad = set() if everywhere else self._damage().get(blob, set())
             pack_id = self._where.get(blob)
-            if pack_id is not None:
+            if pack_id is not None and pack_id not in bad:
                 return self._readers[pack_id]
             self.fill_index()
             for pack_id in self._index.packs_with(blob):
-                if self._has(pack_id, blob):
+                if pack_id not in bad and self._has(pack_id, blob):
                     return self._readers[pack_id]
             return self._look_everywhere(blob) if everywhere else None
+
+    def note_damage(self, copies: Iterable[tuple[str, str]], *, all_there_is: bool = False) -> None:
+        """Remember wrong copies, blob and pack: these beside those known, or instead of them."""
+        found = list(copies)
+        with self._guard:
+            if all_there_is:
+                self._bad = {}
+                self._index.clear("damage")
+            for blob, pack_id in found:
+                self._damage().setdefault(blob, set()).add(pack_id)
+            self._index.insert("damage", [{"blob": blob, "pack": pack_id} for blob, pack_id in found])
+
+    def _damage(self) -> dict[str, set[str]]:
+        if self._bad is None:
+            self._bad = {}
+            for blob, pack_id in self._index.damage():
+                self._bad.setdefault(blob, set()).add(pack_id)
+        return self._bad
 
     def fill_index(self) -> None:
         """Enter every pack in an index that knows nothing yet."""

@@ -20,7 +20,7 @@ from cairn.objects.pack import Header
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-SCHEMA = 1
+SCHEMA = 2
 BUSY_SECONDS = 5.0
 
 _T = TypeVar("_T")
@@ -29,6 +29,7 @@ _TABLES: dict[str, tuple[dict[str, type], str | tuple[str, ...]]] = {
     "meta": ({"store": str}, "store"),
     "packs": ({"id": str, "bytes": int, "write_id": str}, "id"),
     "blobs": ({"id": str, "pack": str, "bytes": int, "tree": int}, ("id", "pack")),
+    "damage": ({"blob": str, "pack": str}, ("blob", "pack")),
     "logs": ({"kind": str, "name": str, "seq": int, "seal": str}, ("kind", "name")),
     "commits": (
         {
@@ -81,6 +82,10 @@ class Index:
         """Return which of these packs were not entered."""
         return [pack_id for pack_id in pack_ids if not self._select("SELECT 1 FROM packs WHERE id = ?", pack_id)]
 
+    def damage(self) -> list[tuple[str, str]]:
+        """Return the copies that were found to be wrong: blob and pack."""
+        return [(blob, pack) for blob, pack in self._select("SELECT blob, pack FROM damage")]
+
     def count_packs(self) -> int:
         """Return how many packs were entered."""
         rows = self._select("SELECT count(*) FROM packs")
@@ -121,16 +126,16 @@ class Index:
         if found:
             self._tolerant(lambda connection: _insert(connection, table, found), None)
 
-    def clear(self) -> None:
-        """Empty all tables."""
+    def clear(self, *tables: str) -> None:
+        """Empty tables, all of them when none is named."""
 
         def remove(connection: sqlite3.Connection) -> None:
             with connection:
-                for table in _TABLES:
+                for table in tables or _TABLES:
                     connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name from the list above
 
         self._tolerant(remove, None)
-        self._is_filled = False
+        self._is_filled = self._is_filled and bool(tables)
 
     def close(self) -> None:
         """Close the database; it opens again when it is needed."""

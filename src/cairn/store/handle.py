@@ -174,6 +174,11 @@ class RunHandle:
         return revisions.resolve(self._core.journal, f"step:{check_step(step, 'step')}", self.name)
 
     @property
+    def base(self) -> Commit | None:
+        """The commit that the next one continues from: where training is; None before the first."""
+        return self._core.journal.run(self.name).state.commits.get(self._base.parent or "")
+
+    @property
     def tip(self) -> Commit | None:
         """The newest commit, or None before the first. Raises Damaged when it cannot be known."""
         run = self._core.journal.run(self.name)

@@ -32,7 +32,7 @@ def catch_up(core: Core) -> None:
         rows.append(_position(kind, name, log))
         if kind == "run":
             _enter_new(core, runs[name], new)
-    _enter_packs(core, core.index.lacks(packs))
+    enter_packs(core, core.index.lacks(packs))
     core.index.insert("logs", rows)
 
 
@@ -44,7 +44,7 @@ def rebuild(core: Core) -> int:
     return core.index.count_packs()
 
 
-def _enter_packs(core: Core, pack_ids: Iterable[str]) -> None:
+def enter_packs(core: Core, pack_ids: Iterable[str]) -> None:
     """Enter packs; those that are gone or unreadable are left out."""
     headers: list[Header] = []
     for pack_id in pack_ids:

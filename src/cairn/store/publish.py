@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import Conflict, Dropped, NotFound
+from cairn.errors import Conflict, Damaged, Dropped, NotFound
 from cairn.history import names
 from cairn.history.commit import Commit, document_of, id_of, read
 from cairn.history.run import Run
@@ -22,7 +22,7 @@ from cairn.io.leases import Lease, leased
 from cairn.io.log import timestamp
 from cairn.objects.intake import Intake
 from cairn.store.core import Core
-from cairn.store.indexing import catch_up
+from cairn.store.indexing import catch_up, enter_packs
 from cairn.store.securing import secure_commit
 from cairn.store.taking import Content, take_in
 
@@ -102,8 +102,10 @@ def commit(
             packs = intake.finish()
             made = _publish(core, run, base, content.manifest, note, packs, lease)
         except Exists as found:
-            # Whoever made that entry may not have come to this.
+            # Whoever made that entry may not have come to this; and what of it was lost or damaged is there again.
             core.disk.sync_folder(run.log.folder)
+            if intake.new_bytes:
+                enter_packs(core, intake.finish())
             return _published(found.commit, content, 0, intake.new_bytes + intake.shared_bytes, is_new=False)
         return _published(made, content, intake.new_bytes, intake.shared_bytes, is_new=True)
 
@@ -171,7 +173,7 @@ def delete_run(core: Core, name: str) -> None:
 
 
 def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
-    """Keep again what was dropped; nothing to do for the rest. Raises Damaged when its bytes are gone."""
+    """Keep again what was dropped; nothing to do for the rest. Raises Dropped when its bytes are gone."""
     run.check_has(targets)
     targets = [run.state.commits[target.id] for target in targets if run.state.commits[target.id].dropped]
     if not targets:
@@ -180,7 +182,12 @@ def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
         return
     with explained("undropping", core.layout.root), leased(core.disk, core.layout, "undrop") as lease:
         for target in targets:
-            secure_commit(core, target, skip=())
+            try:
+                secure_commit(core, target, skip=())
+            except Damaged as error:
+                raise Dropped(
+                    f"{target} cannot be kept again: some of its bytes are gone since it was dropped"
+                ) from error
         fields = {"commits": [target.id for target in targets], "only": None}
         core.journal.append(run.log, lease, "undrop", fields, lambda: run.refresh().check_has(targets))
         run.refresh()

@@ -87,8 +87,8 @@ class Store:
 
     def rewind(self, revision: str, run: str | None = None) -> Commit:
         """Move a run's tip back to one of its commits; the way left behind stays as an attempt."""
-        chosen = revisions.choose_run(self._core.journal, run)
-        target = revisions.resolve(self._core.journal, revision, chosen.name)
+        target = revisions.resolve(self._core.journal, revision, run)
+        chosen = revisions.choose_run(self._core.journal, run or target.run)
         publish.rewind(self._core, chosen, target)
         return target
 

@@ -24,7 +24,7 @@ from cairn.store.core import Core
 from cairn.store.reach import Root, roots
 
 _RESTORE = "restore the file from a copy of the store"
-_GIVE_UP = f"{_RESTORE}, or give the steps up with `cairn drop`"
+_GIVE_UP = f"{_RESTORE}; or commit the same state again, which writes it anew; or give the steps up with `cairn drop`"
 _MOST_STEPS = 1000
 _LOOKS = 8
 
@@ -78,6 +78,8 @@ class _Check:
     good: dict[str, int] = field(default_factory=dict)
     bad: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """Blob to the places of wrong copies: file and what was found there."""
+    copies: list[tuple[str, str]] = field(default_factory=list)
+    """Wrong copies: blob and pack."""
     entries: int = 0
     commits: int = 0
     packs: int = 0
@@ -121,6 +123,7 @@ def verify(core: Core, commits: Iterable[Commit] | None) -> Report:
     _check_packs(check)
     _check_strangers(check)
     _check_reach(check, kept)
+    core.blobs.note_damage(check.copies, all_there_is=True)
     return check.report()
 
 
@@ -206,6 +209,7 @@ def _check_blobs(check: _Check, reader: PackReader, path: Path) -> None:
             check.good[blob] = place.size
         else:
             check.bad.setdefault(blob, []).append((check.name(path), f"bytes that hash to {found}"))
+            check.copies.append((blob, reader.header.pack_id))
 
 
 def _check_trashed(check: _Check, item: Trashed) -> bool:
