@@ -205,7 +205,7 @@ class Store:
         return retention.drop(self._core, commits, only=only, reason=None)
 
     def undrop(self, revisions: Iterable[str], *, run: str | None = None) -> list[Commit]:
-        """Keep again what was dropped, while the bytes are still there. Raises Damaged when they are not."""
+        """Keep again what was dropped, while the bytes are still there. Raises Dropped when they are not."""
         commits = [self.commit(revision, run) for revision in revisions]
         for name in {commit.run for commit in commits}:
             run_ = self._core.journal.existing(name)
