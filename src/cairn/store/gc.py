@@ -9,7 +9,8 @@ the execution and their order are what keeps a commit that is published meanwhil
 3. The leases that are alive *now* are listed, and gc waits until none of those is alive. An operation that looked a
    pack up before it went to the trash has published by then; one that starts later finds the pack in the trash and
    takes it back.
-4. *Only then* all entries are read again, everything needed is marked again, and what is needed goes back.
+4. *Only then* all entries are read again, everything needed is marked again, the entries that said so are made
+   durable, and what is needed goes back.
 5. What is left under this gc's name is deleted.
 
 Marking reads entries and trees, hash-checked, never the index, and stops at anything it needs and cannot read.
