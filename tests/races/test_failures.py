@@ -37,11 +37,8 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_error_says_truly_whether_anything_was_published(
-    scene: Callable[[Builder], Scene], name: str, code: int
-) -> None:
+def test_an_error_says_truly_whether_anything_was_published(scene: Callable[[Builder], Scene], name: str) -> None:
     """What was done is reported as done, whatever fails after its entry; else the error says what was published."""
     place = scene(build)
     before = sound(place.copy())
@@ -50,7 +47,7 @@ def test_an_error_says_truly_whether_anything_was_published(
     done = sound(root)
     for at in range(total):
         root = place.copy()
-        outcome = perform(root, OPERATIONS[name], failing(at, code))
+        outcome = perform(root, OPERATIONS[name], failing(at, errno.EIO if at % 2 else errno.ENOSPC))
         view = sound(root) if at % 4 else goes_on(root)
         if outcome.succeeded:
             assert view == done, at
