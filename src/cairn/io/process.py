@@ -43,14 +43,15 @@ def identity() -> dict[str, Any]:
 
 
 def is_dead(other: dict[str, Any]) -> bool:
-    """Whether it is certain that the process is gone; False also when it cannot be known from here."""
+    """Whether it is certain that a process is gone whose lock is held; False also when it cannot be known from here.
+
+    No lock outlives a boot: one that is held under another boot id is held on another machine of the same name.
+    """
     boot, pid, start = other.get("boot"), other.get("pid"), other.get("start")
     if not isinstance(boot, str) or type(pid) is not int or not isinstance(start, str):
         return False
-    if other.get("host") != platform.node():
+    if other.get("host") != platform.node() or boot != _boot_id():
         return False
-    if boot != _boot_id():
-        return True
     return other.get("namespace") == _namespace() and start_of(pid) != start
 
 
