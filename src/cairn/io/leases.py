@@ -216,7 +216,7 @@ class _Judge:
     def __init__(self, disk: Disk, layout: Layout) -> None:
         self._disk = disk
         self._layout = layout
-        self._host = process.identity()["host"]
+        self._self = process.identity()
 
     def is_alive(self, path: Path) -> bool:
         locked = self._disk.is_locked(path)
@@ -229,8 +229,13 @@ class _Judge:
         return modified is not None and self.now - modified < EXPIRY_SECONDS
 
     def _locks_tell(self, holder: dict[str, Any]) -> bool:
-        """Whether a free lock proves death: not where locks do nothing, nor for another host of a shared disk."""
-        return self._locks_work and not (self._is_shared and holder.get("host", self._host) != self._host)
+        """Whether a free lock proves death: not where locks do nothing, nor for another machine of a shared disk.
+
+        Machines may have the same name; no two have the same boot id.
+        """
+        if self._is_shared and any(holder.get(key, self._self[key]) != self._self[key] for key in ("host", "boot")):
+            return False
+        return self._locks_work
 
     @cached_property
     def _is_shared(self) -> bool:
