@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from tests.races.checks import whole
 from tests.races.harness import StagedDisk, perform
 from tests.races.scenes import Builder, Scene, build, build_with_needed_trash, gc
 
-from cairn.io import process
+from cairn import canonical
+from cairn.io import leases, process
+from cairn.io.layout import Layout
 
 
 class Later(StagedDisk):
@@ -59,3 +62,19 @@ def test_what_is_needed_goes_back_at_once(scene: Callable[[Builder], Scene]) -> 
     assert perform(root, gc(), Later(1)).succeeded
     assert not list((root / "trash").iterdir())
     assert whole(root).keeps("10 dead")
+
+
+@pytest.mark.parametrize("change", [{}, {"boot": "00000000-0000-0000-0000-000000000000"}, {"host": "elsewhere"}])
+def test_a_free_lock_proves_death_only_on_this_machine(
+    scene: Callable[[Builder], Scene], change: dict[str, str]
+) -> None:
+    """Locks may not be seen across a network, so leases of other machines, also of this name, live for a day."""
+    disk, layout = StagedDisk(), Layout(scene(build).copy())
+    write_id = disk.new_id()
+    file = disk.create(layout.lease(write_id), 0o644)
+    file.write(canonical.seal({"purpose": "commit", "since": "now", **process.identity(), **change}))
+    file.close()
+    assert set(leases.alive(disk, layout)) == ({write_id} if change else set())
+    yesterday = time.time() - 25 * 3600
+    os.utime(layout.lease(write_id), (yesterday, yesterday))
+    assert leases.alive(disk, layout) == {}
