@@ -43,8 +43,8 @@ def section(title: str) -> str:
         ("8.", "100 000 000 bytes for a header", pack.MAX_HEADER == 100_000_000),
         ("8.", "500 000 blobs", pack.MAX_BLOBS == 500_000),
         ("8.", "16 MiB or more are new", gather.OWN_PACK_BYTES == 2**24),
-        ("9.", "up to 2^26 bytes", cutting.WHOLE_BYTES == trees.WHOLE_BYTES == 2**26),
-        ("9.", "for every 2^24 bytes", cutting.PIECE_BYTES == trees.PIECE_BYTES == 2**24),
+        ("9.", "up to 2^26 bytes", cutting.WHOLE_BYTES == 2**26),
+        ("9.", "for every 2^24 bytes", cutting.PIECE_BYTES == 2**24),
         ("10.", "at most 2^24 bytes", trees.MAX_TREE_BYTES == 2**24),
         ("10.2", "a string of at most 65 536 bytes", trees.INLINE_TEXT == 65_536),
         ("10.2", "at most 2^20 characters", trees.MAX_INT_TEXT == 2**20),
@@ -81,9 +81,3 @@ def test_the_page_lists_what_the_code_knows() -> None:
     words = re.search(r"one of `([a-z ]+)`", section("4."))
     assert words is not None
     assert set(words[1].split()) == names.RESERVED
-
-
-def test_both_layers_cut_alike() -> None:
-    """The rule for pieces stands in two layers, which may not know each other."""
-    for nbytes in (0, 1, 2**24, 2**26 - 1, 2**26, 2**26 + 1, 2**26 + 2**24, 2**30 + 7):
-        assert cutting.cut(nbytes) == trees.cut(nbytes)

@@ -111,9 +111,9 @@ class StagedDisk(Disk):
         self.look("size", path)
         return super().size(path)
 
-    def names(self, path: Path) -> list[str]:
+    def names(self, path: Path, *, strict: bool = False) -> list[str]:
         self.look("names", path)
-        return super().names(path)
+        return super().names(path, strict=strict)
 
     def is_locked(self, path: Path) -> bool | None:
         self.look("is locked", path)

@@ -22,7 +22,7 @@ from cairn.state.nodes import MAX_MODE, Folder, Link, Name, NewFile, name_of
 from cairn.state.stored import StoredFile
 from cairn.state.trees import MAX_DATA_BYTES
 
-_MAX_DEPTH = 90
+_MAX_DEPTH = 80
 _STORE = b'{"format":"cairn",'
 """How the file begins that makes a folder a store."""
 

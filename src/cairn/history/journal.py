@@ -48,7 +48,9 @@ class Journal:
 
     def runs(self) -> dict[str, Run]:
         """Return all runs that have entries, deleted ones included, by name."""
-        return {name: self.run(name) for name in self._disk.names(self._layout.runs) if names.is_name(name)}
+        return {
+            name: self.run(name) for name in self._disk.names(self._layout.runs, strict=True) if names.is_name(name)
+        }
 
     def live_runs(self) -> dict[str, Run]:
         """Return the runs that exist.
@@ -99,7 +101,7 @@ class Journal:
     def tags(self) -> dict[str, Tag]:
         """Return the tags that are set, by name; those that cannot be read are left out."""
         found = {}
-        for name in self._disk.names(self._layout.tags):
+        for name in self._disk.names(self._layout.tags, strict=True):
             with contextlib.suppress(Damaged):
                 tag = self.tag(name)
                 if tag is not None:
@@ -128,7 +130,7 @@ class Journal:
     def tag_logs(self) -> dict[str, Log]:
         """Return the log of every tag, deleted ones included."""
         logs = {}
-        for name in self._disk.names(self._layout.tags):
+        for name in self._disk.names(self._layout.tags, strict=True):
             if names.is_name(name):
                 logs[name] = self.tag_log(name)
         return logs

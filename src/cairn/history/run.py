@@ -138,13 +138,16 @@ class Run:
     def on_line(self, step: int) -> Commit | None:
         """Return the newest commit of the current line with this step. Raises Damaged when that cannot be known."""
         if self._steps is None:
-            self._steps, self._line_damage = {}, None
+            steps: dict[int, str] = {}
+            self._line_damage = None
             try:
                 for commit in self.line():
                     if commit.step is not None:
-                        self._steps.setdefault(commit.step, commit.id)
+                        steps.setdefault(commit.step, commit.id)
             except Damaged as error:
                 self._line_damage = error
+            # Assigned when it is whole: other threads may be looking.
+            self._steps = steps
         found = self._steps.get(step)
         if found is None and self._line_damage is not None:
             raise self._line_damage
@@ -169,6 +172,9 @@ class Run:
             commit, text = action(entry, document)
         except Damaged as error:
             self.bad.append((entry, error))
+            return
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+            self.bad.append((entry, Damaged(f"{entry.file}: expected an entry that makes sense, found {error!r:.120}")))
             return
         if commit is not None:
             self._tip_seq = entry.seq

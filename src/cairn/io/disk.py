@@ -219,12 +219,21 @@ class Disk:
         except FileNotFoundError:
             return None
 
-    def names(self, path: Path) -> list[str]:
-        """Return the names in a folder, sorted; none when it is not there."""
+    def names(self, path: Path, *, strict: bool = False) -> list[str]:
+        """Return the names in a folder, sorted; none when it is not there.
+
+        `strict` raises OSError where something else has the folder's name: a file, or a link that leads nowhere.
+        """
         try:
             return sorted(os.listdir(path))
         except (FileNotFoundError, NotADirectoryError):
+            if strict and os.path.lexists(path):
+                raise
             return []
+
+    def exists(self, path: Path) -> bool:
+        """Whether something has this name, be it a link that leads nowhere."""
+        return os.path.lexists(path)
 
     def can_write(self, path: Path) -> bool:
         """Whether this process may create files in a folder."""

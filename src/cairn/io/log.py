@@ -76,6 +76,10 @@ class Log:
             return self.entries
         return self.entries[known:]
 
+    def strangers_now(self) -> list[Path]:
+        """List the names in the folder that are no entry's, as they are now."""
+        return [self.folder / name for name in self._disk.names(self.folder) if not _is_entry(name)]
+
     def next_document(self, op: str, write_id: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Return what the next entry says. Raises Damaged when the newest entry cannot be read."""
         if self.wounds and self.wounds[-1].seq == self._last:
@@ -100,6 +104,7 @@ class Log:
         An answer that was lost, or a link that went through twice, is recognised by the write id.
         """
         seq = document["seq"]
+        self._check_newest(document["previous"])
         if seq == 1:
             for folder in (self.folder.parent, self.folder):
                 self._disk.make_folder(folder, sync=False)
@@ -113,6 +118,18 @@ class Log:
                 raise
             self._disk.sync_folder(self.folder)
 
+    def _check_newest(self, seal: str | None) -> None:
+        """Raise Damaged when the entry that the next one names is no longer the one that was read."""
+        if seal is None:
+            return
+        path = self.path(self._last)
+        data = self._disk.read(path) if self._disk.size(path) is not None else b""
+        if not data.endswith(seal.encode() + b'"}\n'):
+            raise Damaged(
+                f"{path}: expected the entry that was read before, found another or none; the store was replaced or "
+                f"its log changed; open it anew"
+            )
+
     def _list(self) -> None:
         """Read everything anew."""
         self.entries, self.wounds, self.strangers, self._last = [], [], [], 0
@@ -120,7 +137,7 @@ class Log:
         singles: set[int] = set()
         folded: list[tuple[int, int, str]] = []
         for name in self._disk.names(self.folder):
-            if (match := _SINGLE.fullmatch(name)) and name == f"{int(match[1]):08d}.json" and int(match[1]) > 0:
+            if (match := _SINGLE.fullmatch(name)) and _is_entry(name):
                 singles.add(int(match[1]))
             elif match := _FOLDED.fullmatch(name):
                 folded.append((int(match[1]), int(match[2]), name))
@@ -181,6 +198,13 @@ class Log:
     def _wound(self, file: Path, seq: int, expected: str, found: str) -> None:
         self.wounds.append(Wound(file, seq, expected, found))
         self._last = max(self._last, seq)
+
+
+def _is_entry(name: str) -> bool:
+    match = _SINGLE.fullmatch(name)
+    if match is None:
+        return _FOLDED.fullmatch(name) is not None
+    return name == f"{int(match[1]):08d}.json" and int(match[1]) > 0
 
 
 def timestamp(disk: Disk) -> str:

@@ -52,7 +52,7 @@ def is_dead(other: dict[str, Any]) -> bool:
         return False
     if other.get("host") != platform.node() or boot != _boot_id():
         return False
-    return other.get("namespace") == _namespace() and start_of(pid) != start
+    return other.get("namespace") == _namespace() and start_of(pid) != start and not _is_hidden(pid)
 
 
 def start_of(pid: int) -> str | None:
@@ -64,6 +64,19 @@ def start_of(pid: int) -> str | None:
     # The command name stands in parentheses and may hold anything, parentheses included.
     fields = stat[stat.rfind(")") + 2 :].split()
     return None if fields[0] in "ZX" else fields[19]
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether a process is there of which /proc shows nothing, as where it hides other users' processes."""
+    if Path(f"/proc/{pid}").exists():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def is_network_mount(path: Path) -> bool:

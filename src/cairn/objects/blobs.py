@@ -44,9 +44,13 @@ class Blobs:
 
         With two copies in the store a wrong one is passed over.
         """
+        return self._read(ref)[1]
+
+    def _read(self, ref: BlobRef) -> tuple[PackReader, memoryview]:
+        """Return the bytes and the pack they were read from."""
         while (reader := self.find(ref.id, everywhere=True)) is not None:
             try:
-                return reader.read(ref)
+                return reader, reader.read(ref)
             except FileNotFoundError:
                 # Gone since its header was read: to the trash, or for good.
                 self.forget(reader.header.pack_id)
@@ -54,12 +58,12 @@ class Blobs:
                 self.note_damage([(ref.id, reader.header.pack_id)])
                 for other in self._others(ref.id, reader.header.pack_id):
                     with contextlib.suppress(Damaged, FileNotFoundError):
-                        return other.read(ref)
+                        return other, other.read(ref)
                 raise
         for gone in list(self._gone.values()):
             if ref.id in gone.header.places:
                 with contextlib.suppress(FileNotFoundError):
-                    return gone.read(ref)
+                    return gone, gone.read(ref)
         raise Damaged(
             f"blob {ref.id}: expected {ref.size} bytes in some pack, found it in none{self._unreadable()}; "
             f"run `cairn verify` to see which steps it hits"
@@ -67,10 +71,10 @@ class Blobs:
 
     def data(self, refs: Sequence[BlobRef]) -> memoryview:
         """Return the concatenation of blobs, checked; no copy where they lie side by side in one pack."""
-        views = [self.read(ref) for ref in refs]
-        if len(views) == 1:
-            return views[0]
-        return self._joined(refs) or memoryview(b"".join(views))
+        found = [self._read(ref) for ref in refs]
+        if len(found) == 1:
+            return found[0][1]
+        return self._joined(refs, [reader for reader, _ in found]) or memoryview(b"".join(view for _, view in found))
 
     def find(self, blob: str, *, everywhere: bool) -> PackReader | None:
         """Return an open pack whose header has the blob.
@@ -213,15 +217,15 @@ class Blobs:
             if pack_id != but and self._has(pack_id, blob):
                 yield self._readers[pack_id]
 
-    def _joined(self, refs: Sequence[BlobRef]) -> memoryview | None:
-        """One view over blobs that were just read, when they follow each other in one pack."""
-        reader = self._readers.get(self._where.get(refs[0].id, ""))
-        if reader is None or not self.mapped:
+    def _joined(self, refs: Sequence[BlobRef], readers: Sequence[PackReader]) -> memoryview | None:
+        """One view over blobs, when they were checked side by side in one pack."""
+        if not self.mapped or not refs or any(reader is not readers[0] for reader in readers):
             return None
+        reader = readers[0]
         start = end = reader.header.places[refs[0].id].offset
         for ref in refs:
             place = reader.header.places.get(ref.id)
-            if place is None or place.offset != end or self._where.get(ref.id) != reader.header.pack_id:
+            if place is None or place.offset != end:
                 return None
             end += place.size
         return reader.bytes_at(start, end - start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from cairn.errors import Damaged
@@ -27,6 +28,10 @@ def read_header(disk: Disk, path: Path, pack_id: str | None) -> Header:
     return decode_header(head[:length], size, f"pack {path}", pack_id)
 
 
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""Errors that say nothing about the file."""
+
+
 class PackReader:
     """Reads blobs of one pack through a mapping that outlives the file's name.
 
@@ -41,10 +46,13 @@ class PackReader:
         self._map: memoryview | None = None
         self._mapped = mapped
 
-    def bytes_at(self, offset: int, size: int) -> memoryview:
-        """Return bytes of the file, unchecked. Raises Damaged when the file is shorter."""
+    def bytes_at(self, offset: int, size: int, *, mapped: bool | None = None) -> memoryview:
+        """Return bytes of the file, unchecked. Raises Damaged when the file is shorter.
+
+        Trees are read: a walk over thousands of packs must not keep a mapping of each.
+        """
         try:
-            if self._mapped:
+            if self._mapped if mapped is None else mapped:
                 if self._map is None:
                     self._map = self._disk.map(self.path)
                 view = self._map[offset : offset + size]
@@ -53,6 +61,8 @@ class PackReader:
         except FileNotFoundError:
             raise
         except OSError as error:
+            if error.errno in _SCARCE:
+                raise
             raise _unreadable(self.path, error) from error
         if view.nbytes != size:
             raise Damaged(f"pack {self.path}: expected {size} bytes at {offset}, found {view.nbytes}")
@@ -63,7 +73,7 @@ class PackReader:
         place = self.header.places[ref.id]
         if place.size != ref.size:
             raise Damaged(f"blob {ref.id} in {self.path}: expected {ref.size} bytes, found {place.size}")
-        view = self.bytes_at(place.offset, place.size)
+        view = self.bytes_at(place.offset, place.size, mapped=self._mapped and not place.is_tree)
         found = blob_id(view)
         if found != ref.id:
             raise Damaged(

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cairn.ids import BlobRef
+from cairn.objects.cutting import cut
 from cairn.state.leaf import Leaf
 from cairn.state.nodes import FileRefs
-from cairn.state.trees import PART_BYTES, SPLIT_BYTES, cut, starts_part
+from cairn.state.trees import PART_BYTES, SPLIT_BYTES, starts_part
 
 PutTree = Callable[[bytes], BlobRef]
 References = Mapping[Any, Sequence[BlobRef] | FileRefs]

@@ -18,6 +18,7 @@ from typing import Any
 from cairn import canonical
 from cairn.errors import UnsupportedValue
 from cairn.ids import BlobRef
+from cairn.objects.cutting import cut
 from cairn.state import paths, refusals, tensors
 from cairn.state.assemble import (
     Draft,
@@ -39,6 +40,7 @@ from cairn.state.leaf import Leaf
 from cairn.state.nodes import MAX_MODE, Folder, NewFile, name_bytes
 from cairn.state.nodes import Link as FileLink
 from cairn.state.stored import StoredFile
+from cairn.state.syntax import fits_memory
 from cairn.state.trees import (
     COMPONENT_NAME,
     MAX_DATA_BYTES,
@@ -48,7 +50,6 @@ from cairn.state.trees import (
     METADATA,
     PART_BYTES,
     SPLIT_BYTES,
-    cut,
     is_plain_key,
 )
 
@@ -201,8 +202,12 @@ class _Encoder:
 
     def _map(self, kind: str, value: dict[object, object], after: bytes = b"}}") -> Draft:
         pairs: list[Draft] = []
+        spelled: set[bytes] = set()
         for place, (key, item) in enumerate(value.items()):
             text = self._key(key)
+            if text in spelled:
+                raise self._refusal(f"expected keys that differ, found {key!r:.80} twice, which is not equal to itself")
+            spelled.add(text)
             self._spend(len(text) + 4)
             pairs.append(Pair(text, self._child(place, key, item)))
         return Items(b'{"$map":{"type":"%s","pairs":' % kind.encode(), pairs, after)
@@ -256,6 +261,8 @@ class _Encoder:
             raise self._refusal(str(error)) from None
         if seen is None:
             return None
+        if not fits_memory(seen.shape, seen.dtype):
+            raise self._refusal(f"expected a shape that fits in memory, found {seen.shape!s:.120}")
         shape = ",".join(map(str, seen.shape))
         before = f'{{"$tensor":{{"dtype":"{seen.dtype}","shape":[{shape}],"blobs":'.encode()
         after = f"{seen.ending}}}}}".encode()

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cairn.ids import BlobRef, is_id
+from cairn.objects.cutting import cut
 from cairn.state.basics import Body, Malformed, members, parse_ref, parse_refs
 from cairn.state.nodes import MAX_MODE, MAX_NAME_BYTES, FileRefs, Link, Name, Slice, name_bytes, name_of
-from cairn.state.trees import MAX_DATA_BYTES, cut
+from cairn.state.trees import MAX_DATA_BYTES
 
 
 @dataclass(frozen=True, slots=True)

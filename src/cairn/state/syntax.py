@@ -7,7 +7,7 @@ numpy is not needed, so that listing a commit starts fast.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from cairn.canonical import MAX_INT, parse_float
 from cairn.errors import Damaged
 from cairn.ids import BlobRef
+from cairn.objects.cutting import WHOLE_BYTES, cut
 from cairn.state import dtypes
 from cairn.state.basics import Body, Malformed, members, parse_ref, parse_refs
 from cairn.state.filesyntax import FileNode, parse_file, parse_folder, parse_link
@@ -31,8 +32,6 @@ from cairn.state.trees import (
     METADATA,
     PARAMETER,
     TORCH_KINDS,
-    WHOLE_BYTES,
-    cut,
     stands_for_itself,
 )
 
@@ -111,6 +110,12 @@ def parse_key(raw: Any, depth: int = 0) -> object:
     return node
 
 
+def fits_memory(shape: Sequence[int], dtype: str) -> bool:
+    """Whether an array can have a shape, empty ones included: its other dimensions must fit, too."""
+    extent = prod([n for n in shape if n]) * (dtypes.itemsize(dtype) or 1)
+    return len(shape) <= MAX_DIMENSIONS and extent < 1 << 63 and all(n <= MAX_INT for n in shape)
+
+
 def parse_steps(raw: Any) -> Steps:
     """Read a path inside a component. Raises Malformed."""
     if type(raw) is list and len(raw) <= MAX_DEPTH:
@@ -143,8 +148,7 @@ def _tensor(raw: Any) -> Tensor:
             f"expected an element type this version knows, found {name!r:.60} in {shape!r:.60}"
             f"{', big-endian' * big}{f', of {kind}' if kind else ''}"
         )
-    extent = prod([n for n in shape if n]) * (dtypes.itemsize(name) or 1)
-    if nbytes >= 1 << 63 or (nbytes == 0 and extent >= 1 << 63):
+    if not fits_memory(shape, name):
         raise Malformed(f"expected a shape that fits in memory, found {shape!r:.90}")
     return Tensor(name, big, tuple(shape), nbytes, _pieces(raw["blobs"], nbytes), kind)
 

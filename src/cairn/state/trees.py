@@ -89,9 +89,6 @@ PART_BYTES = 1 << 20
 INLINE_TEXT = 1 << 16
 INLINE_BYTES = 1 << 12
 
-WHOLE_BYTES = 1 << 26
-PIECE_BYTES = 1 << 24
-
 MAP_TYPES = ("dict", "OrderedDict", "Counter")
 METADATA = "_metadata"
 """The one attribute that an OrderedDict may have; also its step."""
@@ -103,13 +100,6 @@ TORCH_KINDS = (TORCH, PARAMETER, FROZEN_PARAMETER)
 """What a tensor of torch comes back as."""
 
 COMPONENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-
-
-def cut(nbytes: int) -> list[tuple[int, int]]:
-    """Bounds of the pieces that data is stored in: one up to 64 MiB, above that one for every 16 MiB."""
-    if nbytes <= WHOLE_BYTES:
-        return [(0, nbytes)] if nbytes else []
-    return [(start, min(start + PIECE_BYTES, nbytes)) for start in range(0, nbytes, PIECE_BYTES)]
 
 
 def starts_part(name: bytes) -> bool:

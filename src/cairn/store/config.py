@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,19 @@ def fill_reserve(disk: Disk, layout: Layout) -> None:
             file.allocate(RESERVE_BYTES)
         finally:
             file.close()
+
+
+@contextmanager
+def reserve_freed(disk: Disk, layout: Layout) -> Iterator[None]:
+    """Lend the reserve to what frees space: the entries and leases that it takes fit on a full disk, then."""
+    with suppress(OSError):
+        disk.unlink(layout.reserve)
+    try:
+        yield
+    finally:
+        # On a disk that is still full the reserve stays away until the next time.
+        with suppress(OSError):
+            fill_reserve(disk, layout)
 
 
 def find(start: Path) -> Path | None:

@@ -18,7 +18,6 @@ Marking reads entries and trees, hash-checked, never the index, and stops at any
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +29,6 @@ from cairn.io.layout import Trashed, writer_of_temporary
 from cairn.objects.blobs import list_packs, list_trash
 from cairn.objects.pack import Header
 from cairn.objects.reader import read_header
-from cairn.store.config import fill_reserve
 from cairn.store.core import Core
 from cairn.store.reach import mark
 from cairn.store.retention import Retention
@@ -103,13 +101,7 @@ def plan(core: Core, rules: Retention | None = None) -> GcPlan:
 def execute(core: Core, rules: Retention | None = None, patience: float = PATIENCE_SECONDS) -> GcPlan:
     """Plan and carry it out; what the rules drop has been recorded before. One gc at a time, else raises Busy."""
     with explained("gc", core.layout.root), leases.sole_gc(core.disk, core.layout):
-        core.disk.unlink(core.layout.reserve)
-        try:
-            return replace(Collection(core).run(patience), retention=rules)
-        finally:
-            # On a disk that is still full the reserve stays away until the next gc.
-            with contextlib.suppress(OSError):
-                fill_reserve(core.disk, core.layout)
+        return replace(Collection(core).run(patience), retention=rules)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import UsageError
+from cairn.errors import Busy, Conflict, UsageError
 from cairn.history import revisions
 from cairn.history.commit import Commit, check_metrics, check_step
 from cairn.history.run import Move
@@ -33,7 +33,7 @@ class RunHandle:
 
     def __init__(self, core: Core, name: str) -> None:
         self._core = core
-        self._guard = threading.Lock()
+        self._guard = _Guard(name)
         self.name = name
         run = core.journal.run(name)
         tip = run.state.tip if run.exists else None
@@ -161,10 +161,14 @@ class RunHandle:
         in the store as an attempt.
         """
         with self._guard:
+            # Both before loading: whoever moves the run meanwhile is noticed by the next commit.
             commit = self.at(step)
-            state = self.load(step=step, only=only, copy=copy, as_numpy=as_numpy)
-            run = self._core.journal.run(self.name)
-            self._base = Base(run.state.tip, commit.id)
+            base = Base(self._core.journal.run(self.name).state.tip, commit.id)
+            if step is None and base.tip != commit.id:
+                raise Conflict(f"run {self.name!r} moved while it was being resumed; resume again")
+            with explained("loading", self._core.layout.root):
+                state = content.load(self._core, commit, only, copy=copy, as_numpy=as_numpy)
+            self._base = base
             return state
 
     def at(self, step: int | None = None) -> Commit:
@@ -199,6 +203,28 @@ class RunHandle:
         """Write a commit as files; see `Store.checkout`."""
         with written_out(Path(target)):
             return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
+
+
+class _Guard:
+    """Keeps threads apart, and tells one that is inside already instead of letting it wait for itself.
+
+    A signal handler that commits while its thread commits would wait for ever.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._name = name
+
+    def __enter__(self) -> None:
+        if self._owner == threading.get_ident():
+            raise Busy(f"run {self._name!r} is being committed or resumed by this very thread; do it after that")
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *exception: object) -> None:
+        self._owner = None
+        self._lock.release()
 
 
 def _is_text(value: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from cairn.errors import Damaged
 from cairn.history.commit import Commit
 from cairn.history.run import Run
+from cairn.ids import is_id
 from cairn.io.log import Entry, Log
 from cairn.objects.pack import Header
 from cairn.objects.reader import read_header
@@ -28,7 +29,7 @@ def catch_up(core: Core) -> None:
         new = _entries_after(log, *positions.get((kind, name), (0, "")))
         if not new:
             continue
-        packs.update(pack for entry in new for pack in entry.document.get("packs", ()))
+        packs.update(pack for entry in new for pack in _named_packs(entry))
         rows.append(_position(kind, name, log))
         if kind == "run":
             _enter_new(core, runs[name], new)
@@ -42,6 +43,12 @@ def rebuild(core: Core) -> int:
     core.blobs.fill_index()
     catch_up(core)
     return core.index.count_packs()
+
+
+def _named_packs(entry: Entry) -> list[str]:
+    """The packs that an entry names; what makes no sense names none."""
+    packs = entry.document.get("packs")
+    return [pack for pack in packs if is_id(pack)] if isinstance(packs, list) else []
 
 
 def enter_packs(core: Core, pack_ids: Iterable[str]) -> None:

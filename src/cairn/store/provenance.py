@@ -40,12 +40,13 @@ def _git_revision() -> str | None:
     if main is None:
         return None
     for folder in Path(main).absolute().parents:
-        head = folder / ".git" / "HEAD"
+        git = folder / ".git"
         try:
-            text = head.read_text().strip()
-        except OSError:
+            return _follow(git, _read(git / "HEAD"))
+        except FileNotFoundError:
             continue
-        return _follow(folder / ".git", text)
+        except OSError:
+            return None  # A worktree's or submodule's `.git` is a file; the folder above is another repository.
     return None
 
 
@@ -54,7 +55,7 @@ def _follow(git: Path, text: str) -> str | None:
     if reference == text:
         return text if _SHA.fullmatch(text) else None
     try:
-        found = (git / reference).read_text().strip()
+        found = _read(git / reference)
     except OSError:
         found = _packed(git, reference)
     return found if _SHA.fullmatch(found) else None
@@ -62,7 +63,11 @@ def _follow(git: Path, text: str) -> str | None:
 
 def _packed(git: Path, reference: str) -> str:
     try:
-        lines = (git / "packed-refs").read_text().splitlines()
+        lines = _read(git / "packed-refs").splitlines()
     except OSError:
         return ""
     return next((line.split()[0] for line in lines if line.endswith(f" {reference}")), "")
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace").strip()

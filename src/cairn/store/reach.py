@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cairn.errors import Damaged, Dropped
+from cairn.history import names
 from cairn.history.commit import Commit
 from cairn.ids import BlobRef
+from cairn.objects.blobs import list_packs
 from cairn.state.walk import Seen, walk
 from cairn.store.core import Core
 
@@ -73,8 +75,10 @@ def kept(core: Core, commit: Commit) -> Iterator[None]:
 def check_history(core: Core) -> None:
     """Raise Damaged when some entry cannot be read: what it needs cannot be known.
 
-    What came before the deletion of a run is needed by nothing in that run.
+    What came before the deletion of a run is needed by nothing in that run. A name that is no run, tag or entry may be
+    one that was renamed, or a copy that is not complete.
     """
+    _check_names(core)
     for run in core.journal.runs().values():
         error = run.damage(after=run.deleted_at)
         if error is not None:
@@ -93,6 +97,20 @@ def blobs_of(core: Core, manifest: BlobRef, skip: Collection[str]) -> Iterator[B
         if node.ref.id not in known:
             known.add(node.ref.id)
             yield node.ref
+
+
+def _check_names(core: Core) -> None:
+    layout = core.layout
+    for folder in (layout.runs, layout.tags):
+        for name in core.disk.names(folder, strict=True):
+            if not names.is_name(name):
+                _stop(f"{folder / name} is no name that cairn gives; rename it, or move it out of the store")
+    logs = [run.log for run in core.journal.runs().values()] + list(core.journal.tag_logs().values())
+    for log in logs:
+        for stranger in log.strangers_now():
+            _stop(f"{stranger} is no entry; rename it, or move it out of the store")
+    if not core.disk.exists(layout.runs) and list_packs(core.disk, layout):
+        _stop(f"{layout.runs} is missing and there are packs; make that folder if the store really has no runs")
 
 
 def _stop(reason: str) -> None:

@@ -83,7 +83,8 @@ class Store:
 
     def delete_run(self, name: str) -> None:
         """End a run. Its content goes with the next gc, except what a tag or another run needs."""
-        publish.delete_run(self._core, name)
+        with config.reserve_freed(self._core.disk, self._core.layout):
+            publish.delete_run(self._core, name)
 
     def rewind(self, revision: str, run: str | None = None) -> Commit:
         """Move a run's tip back to one of its commits; the way left behind stays as an attempt."""
@@ -202,7 +203,8 @@ class Store:
     ) -> list[Commit]:
         """Record that the content of commits, or some components of it, is no longer kept; gc frees the space."""
         commits = [self.commit(revision, run) for revision in revisions]
-        return retention.drop(self._core, commits, only=only, reason=None)
+        with config.reserve_freed(self._core.disk, self._core.layout):
+            return retention.drop(self._core, commits, only=only, reason=None)
 
     def undrop(self, revisions: Iterable[str], *, run: str | None = None) -> list[Commit]:
         """Keep again what was dropped, while the bytes are still there. Raises Dropped when they are not."""
@@ -239,11 +241,12 @@ class Store:
         if dry_run:
             with explained("planning gc", self.path), reading(self._core.disk, self._core.layout, "gc --dry-run"):
                 return gc.plan(self._core, rules)
-        if rules is not None:
-            # What gc would stop at is found before anything is recorded.
-            reach.check_history(self._core)
-            retention.drop(self._core, rules.dropped, only=None, reason=f"keep_last {keep_last}")
-        return gc.execute(self._core, rules, patience)
+        with config.reserve_freed(self._core.disk, self._core.layout):
+            if rules is not None:
+                # What gc would stop at is found before anything is recorded.
+                reach.check_history(self._core)
+                retention.drop(self._core, rules.dropped, only=None, reason=f"keep_last {keep_last}")
+            return gc.execute(self._core, rules, patience)
 
     def verify(self, revisions: Iterable[str] = (), *, run: str | None = None) -> Report:
         """Read everything, or what some commits need, and check every hash; return what is wrong."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -272,14 +273,23 @@ def _needs(check: _Check, root: Root) -> Iterator[tuple[BlobRef, str]]:
 def _check_commits(check: _Check, kept: list[Root]) -> None:
     for root in kept:
         check.commits += 1
+        before = len(check.findings)
+        unread: list[tuple[str, Damaged]] = []
         try:
-            for node in walk(root.commit.root, check.core.tree, root.skip, damaged=lambda path, error: None):
+            nodes = walk(root.commit.root, check.core.tree, root.skip, damaged=partial(_note, unread))
+            for node in nodes:
                 if node.ref.id not in check.good and node.ref.id not in check.bad:
                     _check_one(check, node.ref, f"{root.commit.run} {_step(root.commit)} {node.path}")
         except Damaged as error:
-            # The manifest itself was read first, and is reported when its bytes are wrong.
-            if root.commit.manifest not in check.bad:
-                check.error("tree", str(root.commit), "packs", "a readable manifest", str(error))
+            unread.append(("manifest", error))
+        # A tree whose bytes are wrong was reported as a blob; one whose bytes are right may still be no tree.
+        if len(check.findings) == before and root.commit.manifest not in check.bad:
+            for path, found in unread:
+                check.error("tree", f"{root.commit} {path}", "packs", "trees as the format spells them", str(found))
+
+
+def _note(unread: list[tuple[str, Damaged]], path: str, error: Damaged) -> None:
+    unread.append((path, error))
 
 
 def _check_one(check: _Check, ref: BlobRef, where: str) -> None:
