@@ -49,10 +49,11 @@ class PackReader:
     def bytes_at(self, offset: int, size: int, *, mapped: bool | None = None) -> memoryview:
         """Return bytes of the file, unchecked. Raises Damaged when the file is shorter.
 
-        Trees are read: a walk over thousands of packs must not keep a mapping of each.
+        Trees are read: a walk over thousands of packs must not keep a mapping of each. Where there is one, it is used:
+        the file may have lost its name since.
         """
         try:
-            if self._mapped if mapped is None else mapped:
+            if self._map is not None or (self._mapped if mapped is None else mapped):
                 if self._map is None:
                     self._map = self._disk.map(self.path)
                 view = self._map[offset : offset + size]
