@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.races.checks import goes_on, whole
-from tests.races.harness import KILL, Operation, Outcome, StagedDisk, Turn, interleaved, perform, spread
+from tests.races.harness import KILL, Operation, Outcome, StagedDisk, Turn, interleaved, perform
 from tests.races.power import Platter, PoweredDisk, fingerprint, write_out
 from tests.races.scenes import (
     DEAD,
@@ -137,7 +137,7 @@ def beside(scene: Scene, name: str, *, dies: bool) -> int:
     first, second, holds = BESIDE[name]
     total = len(perform(scene.copy(), first).points)
     seen: set[tuple[bytes, object]] = set()
-    for at in spread(total + 1, 10) if dies else range(total + 1):
+    for at in range(total + 1):
         root = scene.copy()
         platter = Platter(root)
         operations = {"first": first, "second": second}
