@@ -457,14 +457,14 @@ def test_nanj_01_a_file_that_is_no_json_comes_back(store: cairn.Store, tmp_path:
 
 
 def test_deep_folders_up_to_the_limit(store: cairn.Store, tmp_path: Path) -> None:
-    """Ninety folders inside each other are kept; more are refused before anything is written."""
+    """Eighty folders inside each other are kept; more are refused before anything is written."""
     deep = tmp_path / "ck"
-    for _ in range(90):
+    for _ in range(80):
         deep = deep / "d"
     folder_of(deep, {"leaf": b"x"})
     there_and_back(store, tmp_path / "ck")
     (deep / "d").mkdir()
-    with pytest.raises(cairn.UnsupportedValue, match="at most 90 folders inside each other"):
+    with pytest.raises(cairn.UnsupportedValue, match="at most 80 folders inside each other"):
         cairn.folder(tmp_path / "ck")
 
 
