@@ -125,7 +125,7 @@ def test_version_control_has_all_of_it() -> None:
     """Every file of the golden store is tracked, so that a clone has it whole."""
     top = GOLDEN.parents[1]
     if not (top / ".git").exists():
-        pytest.skip("not a working tree")
+        pytest.skip("not a working tree: an unpacked archive has no list of tracked files to compare with")
     listed = subprocess.run(["git", "ls-files", "store/golden"], cwd=top, capture_output=True, text=True, check=True)
     assert {name.removeprefix("store/golden/") for name in listed.stdout.split()} == set(folders.files(GOLDEN))
 

@@ -40,7 +40,8 @@ def test_damage_that_was_found_is_mended_by_a_commit_of_the_right_bytes(
         run = store.run()
         run.commit(STATE, step=step)
         assert run.last is not None
-        assert run.last.new_bytes == 0 if step == 1 else run.last.new_bytes == 32000
+        assert run.last.is_new is (step == 2)
+        assert run.last.new_bytes == 32000
     with cairn.open(damaged) as store:
         for revision in ("step:1", f"step:{step}"):
             np.testing.assert_array_equal(store.load(revision)["model"]["w"], STATE["model"]["w"])

@@ -178,7 +178,7 @@ def test_a_store_on_a_read_only_file_system_is_read(root: Path, tmp_path: Path, 
         ["unshare", "-m", "sh", "-c", mounted, "sh", *map(str, arguments)], capture_output=True, text=True
     )
     if not answer.exists() and ("unshare" in done.stderr or "mount" in done.stderr):
-        pytest.skip(f"this process may not mount: {done.stderr}")
+        pytest.skip(f"this process may not mount, and a read-only mount is the subject: {done.stderr}")
     assert done.returncode == 0, done.stderr
     assert answer.read_text() == expected
     assert folders.listing(root) == before

@@ -19,7 +19,13 @@ _PLAIN = ("opaque", "stored")
 
 def published(made: Published) -> str:
     """Say what a commit added."""
-    head = "Committed" if made.is_new else "Nothing to do: the run has this very content as"
+    head = "Committed"
+    if not made.is_new:
+        head = (
+            "Wrote anew what was damaged or missing of"
+            if made.new_bytes
+            else "Nothing to do: the run has this very content as"
+        )
     return f"{head} {render.commit(made.commit)}\n{_content(made)}"
 
 

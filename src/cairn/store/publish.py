@@ -106,7 +106,7 @@ def commit(
             core.disk.sync_folder(run.log.folder)
             if intake.new_bytes:
                 enter_packs(core, intake.finish())
-            return _published(found.commit, content, 0, intake.new_bytes + intake.shared_bytes, is_new=False)
+            return _published(found.commit, content, intake.new_bytes, intake.shared_bytes, is_new=False)
         return _published(made, content, intake.new_bytes, intake.shared_bytes, is_new=True)
 
 
