@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cairn.cli import render
+from cairn.cli import render, render_space
 from cairn.cli.context import json_option, pass_store, run_option
 from cairn.cli.jsonout import print_json
 from cairn.cli.progress import moving_bytes, working
@@ -134,7 +134,7 @@ def du(store: Store, revisions: tuple[str, ...], run: str | None, as_json: bool)
     if as_json:
         print_json(usage)
     else:
-        say(render.usage(usage))
+        say(render_space.usage(usage))
 
 
 COMMANDS: tuple[click.Command, ...] = (ls, cat, checkout, du)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from cairn.cli import commits, compare, content, history, names, upkeep
+from cairn.cli import checking, commits, compare, content, history, names, space, stores
 from cairn.cli.text import safe
 from cairn.errors import CairnError
 
@@ -62,7 +62,7 @@ def cli(context: click.Context, store: Path | None) -> None:
     context.obj = store
 
 
-_GROUPS = (commits, history, content, compare, names, upkeep)
+_GROUPS = (stores, commits, history, content, compare, names, space, checking)
 
 for _command in (command for group in _GROUPS for command in group.COMMANDS):
     cli.add_command(_command)

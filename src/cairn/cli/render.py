@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from cairn.history.commit import Commit
     from cairn.history.journal import Tag
     from cairn.history.run import Move
-    from cairn.store.gc import GcPlan
     from cairn.store.listing import Item
-    from cairn.store.retention import Retention
-    from cairn.store.usage import Usage
-    from cairn.store.verify import Finding, Report
 
 
 def optional(value: object) -> str:
@@ -143,108 +139,10 @@ def items(found: Iterable[Item]) -> str:
     return text.table(("path", "type", "shape", "bytes", "value"), rows, (3,))
 
 
-def usage(measured: Usage) -> str:
-    """One line for each commit, and the whole."""
-    rows = [
-        (
-            text.short(row.commit.id),
-            row.commit.run,
-            optional(row.commit.step),
-            text.size(row.raw),
-            text.size(row.own),
-            text.size(row.shared),
-            text.size(row.freed_now),
-            text.size(row.freed_compacted),
-        )
-        for row in measured.commits
-    ]
-    head = ("commit", "run", "step", "bytes", "own", "shared", "a drop frees", "compacted")
-    lines = text.table(head, rows, (2, 3, 4, 5, 6, 7)) + "\n\n" if rows else ""
-    return lines + text.pairs(
-        [
-            ("each alone", f"{text.size(measured.raw)}, if every kept commit stood alone"),
-            ("needed", f"{text.size(measured.needed)}, each blob once"),
-            ("stored", f"{text.size(measured.stored)}, all packs"),
-        ]
-    )
-
-
 def checked_out(paths: Collection[object], target: object) -> str:
     """Say what was written."""
     names = "\n".join(text.safe(str(path)) for path in paths)
     return f"{names}\nWrote {text.count(len(paths), 'file')} to {text.safe(str(target))}".lstrip("\n")
-
-
-def retention(rules: Retention) -> str:
-    """Say what the rules keep, each with its reasons, and what they drop."""
-    rows = [("keep", kept.commit, ", ".join(kept.reasons)) for kept in rules.kept]
-    rows += [("drop", made, "no rule keeps it") for made in rules.dropped]
-    cells = [
-        (verb, text.short(made.id), made.run, optional(made.step), text.safe(reason)) for verb, made, reason in rows
-    ]
-    return text.table(("rules", "commit", "run", "step", "because"), cells, (3,)) if cells else ""
-
-
-def gc(plan: GcPlan) -> str:
-    """Say what is kept, what goes, what was freed, and what waits and why."""
-    goes = "removed" if plan.executed else "to remove"
-    parts = [
-        retention(plan.retention) + "\n" if plan.retention and (plan.retention.kept or plan.retention.dropped) else ""
-    ]
-    if plan.dead:
-        rows = [(text.short(pack.id), text.size(pack.bytes), str(pack.blobs)) for pack in plan.dead]
-        parts.append(text.table(("dead pack", "bytes", "blobs"), rows, (1, 2)) + "\n")
-    partly = f", of which {text.size(plan.partly_dead_bytes)} in them are not needed" if plan.partly_dead_bytes else ""
-    trash = (
-        f", and {text.count(plan.in_trash, 'pack')} from earlier in the trash to judge again" if plan.in_trash else ""
-    )
-    parts.append(
-        text.pairs(
-            [
-                ("kept", f"{text.count(plan.kept_packs, 'pack')}, {text.size(plan.kept_bytes)}{partly}"),
-                (goes, f"{text.count(len(plan.dead), 'pack')}, {text.size(plan.dead_bytes)}{trash}"),
-                ("put back", text.count(len(plan.restored), "pack") if plan.restored else ""),
-                ("unreadable", "\n".join([*plan.unreadable, "left in place"]) if plan.unreadable else ""),
-                ("freed", text.size(plan.freed_bytes) if plan.executed else "nothing: this was a dry run"),
-                ("waits for", "\n".join(map(text.safe, plan.waiting_for))),
-            ]
-        )
-    )
-    if plan.waiting_for:
-        parts.append("The removed packs stay in the trash, because these operations may need them; run gc again later.")
-    return "\n".join(part for part in parts if part)
-
-
-def report(found: Report) -> str:
-    """Say what was read and what is wrong."""
-    read = ", ".join(
-        (
-            text.count(found.entries, "entry", "entries"),
-            text.count(found.commits, "commit"),
-            text.count(found.packs, "pack"),
-            f"{text.count(found.blobs, 'blob')} and {text.size(found.bytes)}",
-        )
-    )
-    errors = sum(finding.level == "error" for finding in found.findings)
-    warnings = len(found.findings) - errors
-    verdict = "everything is intact" if found.ok else f"found {text.count(errors, 'error')}"
-    if warnings:
-        verdict += f", with {text.count(warnings, 'warning')}"
-    return "\n".join([*map(_finding, found.findings), f"Read {read}: {verdict}."])
-
-
-def _finding(finding: Finding) -> str:
-    hit = list(map(text.safe, finding.steps[:5]))
-    if len(finding.steps) > 5:
-        hit.append(f"and {len(finding.steps) - 5} more")
-    details = [
-        ("  file", text.safe(finding.file)),
-        ("  expected", text.safe(finding.expected)),
-        ("  found", text.safe(finding.found)),
-        ("  hits", "\n".join(hit)),
-        ("  to do", text.safe(finding.hint)),
-    ]
-    return f"{finding.level}: {text.safe(finding.object)}\n{text.pairs(details)}\n"
 
 
 def _words(value: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cairn as library
-from cairn.cli import render
+from cairn.cli import render_space
 from cairn.store.gc import GcPlan
 
 Call = Callable[..., tuple[int, str, str]]
@@ -104,7 +104,7 @@ def test_gc_says_what_waits_and_why() -> None:
     plan = GcPlan(
         1, 100, (), 50, ("ab" * 32,), 2, executed=True, restored=("cd" * 32,), waiting_for=("load by process 7",)
     )
-    out = render.gc(plan)
+    out = render_space.gc(plan)
     for part in ("load by process 7", "stay in the trash", "put back", "left in place", "2 packs from earlier", "50 B"):
         assert part in out
 

@@ -1,46 +1,20 @@
-"""Commands on the whole store: init, drop, undrop, gc, verify, reindex."""
+"""Commands that free space: drop, undrop, gc."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cairn.cli import render, text
+from cairn.cli import render, render_space, text
 from cairn.cli.context import json_option, pass_store, run_option
 from cairn.cli.jsonout import plain, print_json
 from cairn.cli.progress import working
 from cairn.cli.text import note, say
-from cairn.errors import Damaged
 
 if TYPE_CHECKING:
     from cairn.history.commit import Commit
     from cairn.store.store import Store
-
-
-@click.command()
-@click.argument("path", type=click.Path(path_type=Path), required=False)
-@json_option
-@click.pass_obj
-def init(named: Path | None, path: Path | None, as_json: bool) -> None:
-    """Make a store in a new or empty folder.
-
-    That is PATH, else --store, else ./store.
-
-    \b
-    Example:
-      $ cairn init
-      $ cairn init /data/checkpoints
-    """
-    import cairn
-
-    place = path or named or Path("store")
-    with cairn.init(place) as store:
-        if as_json:
-            print_json({"path": place, "id": store.id})
-        else:
-            say(f"Made a store in {text.safe(str(place))}")
 
 
 @click.command()
@@ -118,54 +92,7 @@ def gc(store: Store, keep_last: int | None, dry_run: bool, run: str | None, as_j
     if as_json:
         print_json({**plain(plan), "dead_bytes": plan.dead_bytes})
     else:
-        say(render.gc(plan))
+        say(render_space.gc(plan))
 
 
-@click.command()
-@click.argument("revisions", metavar="[REV...]", nargs=-1)
-@run_option
-@json_option
-@pass_store
-def verify(store: Store, revisions: tuple[str, ...], run: str | None, as_json: bool) -> None:
-    """Check every hash and say what is damaged.
-
-    Everything is read, or what the commits that are named need. Nothing is changed. Each finding names the object,
-    the file, what was expected and found, which steps it hits and what to do. The exit status is 6 when something
-    that was committed is damaged.
-
-    \b
-    Example:
-      $ cairn verify
-      $ cairn verify latest best:val_loss:min
-    """
-    with working("Reading everything and checking every hash"):
-        report = store.verify(revisions, run=run)
-    if as_json:
-        print_json({"ok": report.ok, **plain(report)})
-    else:
-        say(render.report(report))
-    if not report.ok:
-        raise click.exceptions.Exit(Damaged.exit_code)
-
-
-@click.command()
-@json_option
-@pass_store
-def reindex(store: Store, as_json: bool) -> None:
-    """Build the index anew from packs and entries.
-
-    The index only makes things faster: every answer is the same without it.
-
-    \b
-    Example:
-      $ cairn reindex
-    """
-    with working("Reading packs"):
-        packs = store.reindex()
-    if as_json:
-        print_json({"packs": packs})
-    else:
-        say(f"Indexed {text.count(packs, 'pack')}.")
-
-
-COMMANDS: tuple[click.Command, ...] = (init, drop, undrop, gc, verify, reindex)
+COMMANDS: tuple[click.Command, ...] = (drop, undrop, gc)
