@@ -9,8 +9,9 @@ from tests.cairn.golden import PAGE
 
 from cairn import canonical
 from cairn.history import names
-from cairn.history.run import MAX_RENAMES, Run
-from cairn.io import leases, log
+from cairn.history.replay import Replay
+from cairn.history.run import MAX_RENAMES
+from cairn.io import entry, leases
 from cairn.objects import cutting, gather, pack
 from cairn.state import dtypes, nodes, syntax, trees
 from cairn.store import config, gc
@@ -31,7 +32,7 @@ def section(title: str) -> str:
         ("5.", "at most 500 containers", canonical.MAX_NESTING == 500),
         ("5.", "the last 78 bytes", canonical.SEAL_BYTES == 78),
         ("6.", "`version`: 1", config.VERSION == 1),
-        ("7.", "| `format` | 1 |", log.FORMAT == 1),
+        ("7.", "| `format` | 1 |", entry.FORMAT == 1),
         ("7.1", "More than 50", MAX_RENAMES == 50),
         ("8.", "| `cairn.pack` | `1` |", pack.FORMAT == "1"),
         (
@@ -71,7 +72,7 @@ def test_the_page_states_the_numbers_of_the_code(title: str, words: str, value: 
 
 def test_the_page_lists_what_the_code_knows() -> None:
     """Operations, kinds of values, element types and reserved names are those of the code, no more and no less."""
-    operations = {name[1:-6] for name in vars(Run) if name.endswith("_entry")}
+    operations = {name[1:-6] for name in vars(Replay) if name.endswith("_entry")}
     assert set(re.findall(r"^\| `(\w+)` \|", section("7.1"), re.MULTILINE)) - {"op"} == operations
     rows = re.findall(r"^\| (`\$[^|]*) \|", section("10.2"), re.MULTILINE)
     kinds = set(re.findall(r"\$\w+", " ".join(rows)))

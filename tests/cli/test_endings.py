@@ -91,13 +91,12 @@ def test_the_store_is_found_like_this(store: Path, cairn: Call, monkeypatch: pyt
 
 def test_an_ambiguous_id_lists_the_candidates(store: Path, cairn: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit status 4 with every commit that the digits may mean."""
-    commits = Journal.commits
 
-    def alike(self: Journal) -> Iterator[Commit]:
-        for commit in commits(self):
+    def alike(self: Journal, prefix: str) -> Iterator[Commit]:
+        for commit in self.run("main").state.commits.all():
             yield dataclasses.replace(commit, id="abcdef" + commit.id[6:])
 
-    monkeypatch.setattr(Journal, "commits", alike)
+    monkeypatch.setattr(Journal, "with_prefix", alike)
     status, _, err = cairn("show", "abcdef")
     assert status == 4
     for step in (10, 20, 30):

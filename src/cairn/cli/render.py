@@ -12,7 +12,7 @@ from cairn.cli.jsonout import plain
 if TYPE_CHECKING:
     from cairn.history.commit import Commit
     from cairn.history.journal import Tag
-    from cairn.history.run import Move
+    from cairn.history.replay import Move
     from cairn.store.listing import Item
 
 

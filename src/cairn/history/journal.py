@@ -6,16 +6,24 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from cairn.errors import Conflict, Damaged, NotFound
-from cairn.history import names
+from cairn.history import names, snapshot
 from cairn.history.commit import Commit, read
-from cairn.history.run import ALL, MAX_RENAMES, Run
+from cairn.history.replay import ALL, Move
+from cairn.history.run import MAX_RENAMES, Run
 from cairn.io.disk import Disk
+from cairn.io.entry import Entry
 from cairn.io.layout import Layout
 from cairn.io.leases import Lease
-from cairn.io.log import Entry, Log
+from cairn.io.log import Log
+
+SNAPSHOT_ENTRIES = 512
+"""After so many entries a snapshot is worth its place; a log that is shorter is read as fast."""
+SNAPSHOT_SHARE = 128
+"""A snapshot is written anew after a 128th more, so that it costs every commit the same little."""
 
 _ATTEMPTS = 1000
 
@@ -29,11 +37,24 @@ class Tag:
     time: str
 
 
-class Journal:
-    """Reads and extends the logs of one store."""
+class Snapshots(Protocol):
+    """Where snapshots of runs are kept; what is lost there is made again."""
 
-    def __init__(self, disk: Disk, layout: Layout) -> None:
-        self._disk, self._layout = disk, layout
+    def snapshot(self, run: str, part: str) -> bytes | None:
+        """Return a part of a run's snapshot."""
+
+    def keep_snapshot(self, run: str, parts: Mapping[str, bytes]) -> None:
+        """Keep a snapshot of a run instead of the one before."""
+
+
+class Journal:
+    """Reads and extends the logs of one store.
+
+    Without `snapshots` everything is read from entries.
+    """
+
+    def __init__(self, disk: Disk, layout: Layout, snapshots: Snapshots | None = None) -> None:
+        self._disk, self._layout, self._snapshots = disk, layout, snapshots
         self._runs: dict[str, Run] = {}
         self._tags: dict[str, Log] = {}
         self._tries = 0
@@ -44,7 +65,15 @@ class Journal:
     def run(self, name: str) -> Run:
         """Return a run as its entries are now, whether it exists or not."""
         with self._guard:
-            return self._run(name).refresh()
+            run = self._run(name).refresh()
+            self._keep_snapshot(run)
+            return run
+
+    def moves(self, name: str) -> list[Move]:
+        """Return what a run's entries did, oldest first."""
+        moves: list[Move] = []
+        Run(name, self._disk, self._layout.runs, self.run, note=moves.append).refresh()
+        return moves
 
     def runs(self) -> dict[str, Run]:
         """Return all runs that have entries, deleted ones included, by name."""
@@ -80,10 +109,11 @@ class Journal:
             raise NotFound(f"run {name!r} was renamed to {run.state.renamed_to!r}")
         raise NotFound(f"run {name!r}: expected one of {', '.join(live) or 'no runs yet'}")
 
-    def commits(self) -> Iterator[Commit]:
-        """Return every commit of every run that exists, a commit of two runs twice."""
+    def with_prefix(self, prefix: str) -> Iterator[Commit]:
+        """Yield the commits of runs that exist whose ids begin with hex digits, a commit of two runs twice."""
         for run in self.live_runs().values():
-            yield from run.state.commits.values()
+            commits = run.state.commits
+            yield from map(commits.at, commits.rows_with_prefix(prefix))
 
     def by_id(self, commit_id: str) -> Commit | None:
         """Return a commit of any run, of an existing one if possible."""
@@ -111,14 +141,14 @@ class Journal:
     def tag(self, name: str) -> Tag | None:
         """Return a tag, or None when it is not set. Raises Damaged when that cannot be known."""
         log = self.tag_log(name) if names.is_name(name) else None
-        newest = log.entries[-1].seq if log and log.entries else 0
+        newest = log.newest.seq if log and log.newest else 0
         for wound in log.wounds if log else ():
             if wound.seq > newest:
                 raise Damaged(
                     f"tag {name!r} is damaged: {wound.file}: expected {wound.expected}, found {wound.found}; restore "
                     f"that file from a copy of the store, or move it away and the tag stands where it stood before"
                 )
-        tag = tag_of(name, log.entries[-1]) if log and log.entries else None
+        tag = tag_of(name, log.newest) if log and log.newest else None
         return self._as_kept(tag) if tag else None
 
     def _as_kept(self, tag: Tag) -> Tag:
@@ -175,8 +205,21 @@ class Journal:
     def _run(self, name: str) -> Run:
         run = self._runs.get(name)
         if run is None:
-            run = self._runs[name] = Run(name, Log(self._disk, self._layout.runs / name), self.run)
+            run = self._runs[name] = Run(name, self._disk, self._layout.runs, self.run)
+            if self._snapshots is not None and run.log.has(SNAPSHOT_ENTRIES):
+                run.begin_from(partial(self._snapshots.snapshot, name))
         return run
+
+    def _keep_snapshot(self, run: Run) -> None:
+        """Keep a snapshot once there is enough to spare the next reader."""
+        if self._snapshots is None or run.replayed < max(
+            SNAPSHOT_ENTRIES, len(run.state.commits.rows) // SNAPSHOT_SHARE
+        ):
+            return
+        run.replayed = 0
+        made = run.snapshot()
+        if made is not None:
+            self._snapshots.keep_snapshot(run.name, snapshot.write(made))
 
 
 def tag_of(name: str, entry: Entry) -> Tag | None:

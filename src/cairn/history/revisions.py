@@ -6,13 +6,14 @@ of a commit id; each may be followed by `~N`, N steps back by first parents. A n
 
 from __future__ import annotations
 
-import math
+import heapq
 import re
 from collections.abc import Iterable
 
 from cairn.errors import NotFound, UsageError
 from cairn.history import names
 from cairn.history.commit import Commit
+from cairn.history.commits import NONE
 from cairn.history.journal import Journal
 from cairn.history.run import Run
 
@@ -24,6 +25,9 @@ _ATTEMPT = re.compile(r"(.+)/attempt-([0-9]{1,9})", re.ASCII)
 _PREFIX = re.compile(r"[0-9a-f]{6,64}", re.ASCII)
 
 DEFAULT_RUN = "main"
+
+_MOST = 10
+"""Candidates that a message names."""
 
 
 def resolve(journal: Journal, revision: str, run: str | None = None) -> Commit:
@@ -81,26 +85,26 @@ def best(run: Run, metric: str, direction: str | None) -> Commit:
         direction = "min" if re.search(r"loss|error|err$|perplexity|ppl", metric) else None
     if direction is None:
         raise UsageError(f"best:{metric}: say which is better, best:{metric}:min or best:{metric}:max")
-    sign = 1 if direction == "min" else -1
-    ranked = [c for c in run.line() if metric in c.metrics and not math.isnan(c.metrics[metric])]
-    if not ranked:
-        known = sorted({name for commit in run.line() for name in commit.metrics})
-        raise NotFound(f"run {run.name!r} has no number for metric {metric!r}; it has {', '.join(known) or 'none'}")
-    return min(ranked, key=lambda commit: sign * commit.metrics[metric])
+    found = run.best_on_line(metric, largest=direction == "max")
+    if found is None:
+        known = ", ".join(run.state.commits.rows.metrics.names) or "none"
+        raise NotFound(f"run {run.name!r} has no number for metric {metric!r} on its current line; it has {known}")
+    return found
 
 
 def _numbered(run: Run, kind: str, number: int) -> Commit:
-    found = run.on_line(number) if kind == "step" else None
-    if kind == "epoch":
-        found = next((commit for commit in run.line() if commit.epoch == number), None)
+    found = run.on_line(number) if kind == "step" else run.on_line_in_epoch(number)
     if found is not None:
         return found
-    others = [c for c in run.state.commits.values() if getattr(c, kind) == number]
+    commits = run.state.commits
+    numbers = getattr(commits.rows, f"{kind}s")
+    others = [row for row in range(commits.begin, len(numbers)) if numbers[row] == number][:_MOST]
     if others:
-        hint = f"it is on an attempt that was left: {_list(others)}; name it by its id"
+        hint = f"it is on an attempt that was left: {_list(map(commits.at, others))}; name it by its id"
     else:
-        numbers = sorted({n for c in run.line() if (n := getattr(c, kind)) is not None}, key=lambda n: abs(n - number))
-        hint = f"the nearest are {', '.join(map(str, sorted(numbers[:5]))) or 'none at all'}"
+        on_line = {numbers[row] for part in run.line_rows() for row in part} - {NONE}
+        near = sorted(heapq.nsmallest(5, on_line, key=lambda n: abs(n - number)))
+        hint = f"the nearest are {', '.join(map(str, near)) or 'none at all'}"
     raise NotFound(f"run {run.name!r} has no {kind} {number} on its current line; {hint}")
 
 
@@ -134,8 +138,8 @@ def _named(journal: Journal, name: str) -> Commit:
 
 def _by_prefix(journal: Journal, prefix: str) -> Commit:
     tagged = {tag.commit.id: tag.commit for tag in journal.tags().values()}
-    known = tagged | {commit.id: commit for commit in journal.commits()}
-    found = {commit_id: commit for commit_id, commit in known.items() if commit_id.startswith(prefix)}
+    found = {commit_id: commit for commit_id, commit in tagged.items() if commit_id.startswith(prefix)}
+    found |= {commit.id: commit for commit in journal.with_prefix(prefix)}
     if len(found) == 1:
         return next(iter(found.values()))
     if found:
@@ -153,4 +157,4 @@ def _back(journal: Journal, commit: Commit, count: int) -> Commit:
 
 
 def _list(commits: Iterable[Commit]) -> str:
-    return ", ".join(str(commit) for commit in list(commits)[:10])
+    return ", ".join(str(commit) for commit in list(commits)[:_MOST])

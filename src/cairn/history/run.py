@@ -1,79 +1,114 @@
-"""A run: what its entries add up to.
-
-Entries are replayed in order. A commit's entry holds the whole commit document, so steps, metrics and parents need no
-pack. The tip is the last commit or rewind target; a tip that the run moved away from, and that the new tip does not
-descend from, is an attempt.
-"""
+"""A run: its log, and what can be asked of it: the tip, lines of training, commits by step, damage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 from cairn.errors import Conflict, Damaged
-from cairn.history.commit import Commit, read
+from cairn.history import snapshot
+from cairn.history.commit import Commit
+from cairn.history.commits import NONE
+from cairn.history.replay import Move, Replay
+from cairn.history.snapshot import Snapshot
 from cairn.history.state import State
-from cairn.ids import is_id
-from cairn.io.log import Entry, Log
-
-ALL = "*"
-"""In `dropped`: the whole content."""
+from cairn.io.disk import Disk
+from cairn.io.entry import Entry
+from cairn.io.log import Log
 
 MAX_RENAMES = 50
 
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One line of the reflog: what an entry did."""
-
-    seq: int
-    time: str
-    op: str
-    commit: str | None
-    text: str
+_KEPT = ("exists", "tip_row", "attempt_rows", "started_row", "renamed_to")
+"""What a snapshot holds of a state besides its commits."""
 
 
 class Run:
-    """One run's log, replayed as far as it has been read."""
+    """One run's log, replayed as far as it has been read.
 
-    def __init__(self, name: str, log: Log, others: Callable[[str], Run], depth: int = 0) -> None:
+    `until` ends the replay at an entry; `note` is told what each entry did.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        disk: Disk,
+        folder: Path,
+        others: Callable[[str], Run],
+        *,
+        depth: int = 0,
+        until: int | None = None,
+        note: Callable[[Move], None] = lambda move: None,
+    ) -> None:
         self.name = name
-        self.log = log
-        self.state = State()
-        self.moves: list[Move] = []
-        self.bad: list[tuple[Entry, Damaged]] = []
-        self._tip_seq = 0
-        self._deleted_at = 0
-        self._others = others
-        self._depth = depth
-        self._former: dict[str, Commit] = {}
-        self._replayed: list[Entry] = []
-        self._is_replaying = False
-        self._steps: dict[int, str] | None = None
-        self._line_damage: Damaged | None = None
+        self.log = Log(disk, folder / name, self._take, self._restart)
+        self.replayed = 0
+        """Entries that were replayed and are in no snapshot."""
+        self._disk, self._folder, self._others = disk, folder, others
+        self._depth, self._until, self._note = depth, until, note
+        self._restart()
 
     def refresh(self) -> Run:
         """Take in the entries that are new on disk."""
-        # A run that was renamed and renamed back continues one that continues it: the inner look must not go ahead.
-        if not self._is_replaying:
-            self._is_replaying = True
-            try:
-                self._replay()
-            finally:
-                self._is_replaying = False
+        self.log.refresh()
         return self
 
-    def _replay(self) -> None:
-        self.log.refresh()
-        entries = self.log.entries
-        if self._replayed and (len(entries) < len(self._replayed) or entries[0].seal != self._replayed[0].seal):
-            self.state, self.moves, self.bad, self._replayed, self._steps = State(), [], [], [], None
-            self._tip_seq = self._deleted_at = 0
-            self._former = {}
-        for entry in entries[len(self._replayed) :]:
-            self._replayed.append(entry)
-            self._take(entry)
+    def _restart(self) -> None:
+        self._replay = Replay(self.name, self._disk, self._folder, self._origin, lambda: bool(self.log.wounds))
+        self.replayed = 0
+
+    def _take(self, entry: Entry) -> None:
+        if self._until is None or entry.seq <= self._until:
+            self.replayed += 1
+            move = self._replay.take(entry)
+            if move is not None:
+                self._note(move)
+
+    def _origin(self, entry: Entry, name: str, seq: int, seal: object) -> tuple[State, Damaged | None]:
+        """Return the state of a run at an entry that this one continues, and what is wrong with that run."""
+        if name == self.name and seq >= entry.seq:
+            raise Damaged(f"{entry.file}: expected to continue an earlier entry, found entry {seq}")
+        source = self if name == self.name else self._others(name)
+        error = source.damage()
+        if error is None and _seal_of(source.log, seq) != seal:
+            raise Damaged(f"{entry.file}: expected to continue entry {seq} of run {name!r}, found another or none")
+        return source.state_at(seq, self._depth + 1), error
+
+    # Snapshots.
+
+    def begin_from(self, load: Callable[[str], bytes | None]) -> None:
+        """Begin from a snapshot, if there is one that this log continues."""
+        found = snapshot.read(load)
+        if found is None or not self.log.is_new or self._until is not None:
+            return
+        # Set first: entries that came since are replayed on it.
+        replay = self._replay
+        replay.state = State(replay.commits(found.rows), **{key: found.state[key] for key in _KEPT})
+        replay.state.commits.begin = found.state["begin"]
+        replay.tip_seq, replay.deleted_at = found.state["tip_seq"], found.state["deleted_at"]
+        if not self.log.begin_after(found.seq, found.seal):
+            self._restart()
+
+    def snapshot(self) -> Snapshot | None:
+        """Return what is known as a snapshot; None of a run that is damaged or has other pasts."""
+        newest = self.log.newest
+        if self.is_damaged or self._replay.former or newest is None or newest.seq != self.log.last:
+            return None
+        state = {key: getattr(self.state, key) for key in _KEPT}
+        state |= {"begin": self.state.commits.begin, "tip_seq": self._replay.tip_seq}
+        state["deleted_at"] = self._replay.deleted_at
+        return Snapshot(newest.seq, newest.seal, self.state.commits.rows, state)
+
+    # What is known.
+
+    @property
+    def state(self) -> State:
+        """What the entries that were read add up to."""
+        return self._replay.state
+
+    @property
+    def bad(self) -> list[tuple[Entry, Damaged]]:
+        """Entries that make no sense, and why."""
+        return self._replay.bad
 
     @property
     def exists(self) -> bool:
@@ -83,12 +118,12 @@ class Run:
     @property
     def tip(self) -> Commit | None:
         """The last commit or rewind target."""
-        return self.state.commits.get(self.state.tip or "")
+        return None if self.state.tip_row == NONE else self.state.commits.at(self.state.tip_row)
 
     @property
     def is_damaged(self) -> bool:
         """Whether some entry cannot be read or makes no sense."""
-        return bool(self.log.wounds or self.bad)
+        return self._replay.is_damaged
 
     def damage(self, after: int = 0) -> Damaged | None:
         """Return what is wrong with the first damaged entry after a number, as an error to raise."""
@@ -104,17 +139,21 @@ class Run:
     @property
     def deleted_at(self) -> int:
         """The number of the entry that deleted the run for now; 0 when it exists."""
-        return self._deleted_at if not self.state.exists else 0
+        return self._replay.deleted_at if not self.state.exists else 0
 
     def check_tip(self) -> None:
         """Raise Damaged when an entry that cannot be read may have moved the tip."""
-        error = self.damage(after=self._tip_seq)
+        error = self.damage(after=self._replay.tip_seq)
         if error is not None:
             raise error
 
     def last_known(self, commit_id: str) -> Commit | None:
         """Return a commit as the run has it, or as it last had it before it was deleted and begun anew."""
-        return self.state.commits.get(commit_id) or self._former.get(commit_id)
+        for commits in (self.state.commits, *reversed(self._replay.former)):
+            row = commits.row_of(commit_id, begin=0)
+            if row is not None:
+                return commits.at(row)
+        return None
 
     def check_has(self, commits: Iterable[Commit]) -> None:
         """Raise Conflict when the run does not exist any more, or was begun anew without some of these commits."""
@@ -124,156 +163,60 @@ class Run:
             if commit.id not in self.state.commits:
                 raise Conflict(f"{commit} is no commit of run {self.name!r} any more: it was deleted and begun anew")
 
+    # Lines of training.
+
     def line(self, start: str | None = None) -> Iterator[Commit]:
         """Walk from a commit (the tip) to the oldest one of this run by first parents.
 
         Raises Damaged, after what could be read, where an entry that cannot be read breaks the line.
         """
-        oldest = None
-        for oldest in self._walk(start or self.state.tip):
-            yield oldest
-        if oldest is not None and self._is_broken_at(oldest):
-            raise self.damage() or AssertionError("a line breaks only where there is damage")
+        rows = self.line_rows(start)
+        yield from self.state.commits.values_at(row for part in rows for row in part)
+        self._check_whole(rows)
+
+    def line_rows(self, start: str | None = None) -> list[range]:
+        """Return the rows of a line, newest first, as far as they can be read."""
+        commits = self.state.commits
+        row = self.state.tip_row if start is None else commits.row_of(start)
+        return [] if row is None or row == NONE else commits.line(row)
+
+    def is_on_line(self, commit: Commit, start: str | None) -> bool:
+        """Whether a commit is on the line that ends at another one."""
+        row = self.state.commits.row_of(commit.id)
+        return row is not None and any(row in part for part in self.line_rows(start))
 
     def on_line(self, step: int) -> Commit | None:
         """Return the newest commit of the current line with this step. Raises Damaged when that cannot be known."""
-        if self._steps is None:
-            steps: dict[int, str] = {}
-            self._line_damage = None
-            try:
-                for commit in self.line():
-                    if commit.step is not None:
-                        steps.setdefault(commit.step, commit.id)
-            except Damaged as error:
-                self._line_damage = error
-            # Assigned when it is whole: other threads may be looking.
-            self._steps = steps
-        found = self._steps.get(step)
-        if found is None and self._line_damage is not None:
-            raise self._line_damage
-        return self.state.commits[found] if found else None
+        return self._first_on_line("steps", step)
+
+    def on_line_in_epoch(self, epoch: int) -> Commit | None:
+        """Return the newest commit of the current line in this epoch. Raises Damaged when that cannot be known."""
+        return self._first_on_line("epochs", epoch)
+
+    def best_on_line(self, metric: str, *, largest: bool) -> Commit | None:
+        """Return the commit of the current line with the best number. Raises Damaged when that cannot be known."""
+        rows = self.line_rows()
+        self._check_whole(rows)
+        found = self.state.commits.rows.metrics.best(metric, rows, largest=largest)
+        return None if found is None else self.state.commits.at(found)
+
+    def _first_on_line(self, column: str, number: int) -> Commit | None:
+        rows = self.line_rows()
+        found = self.state.commits.last_with(column, number, rows)
+        if found is None:
+            self._check_whole(rows)
+            return None
+        return self.state.commits.at(found)
+
+    def _check_whole(self, line: list[range]) -> None:
+        if line and self._replay.is_broken_at(line[-1][-1]):
+            raise self.damage() or AssertionError("a line breaks only where there is damage")
 
     def state_at(self, seq: int, depth: int = 0) -> State:
         """Return what the entries up to a number add up to. Raises Damaged when runs continue each other in a ring."""
         if depth > MAX_RENAMES:
             raise Damaged(f"run {self.name!r}: expected at most {MAX_RENAMES} renames in a row, found more")
-        past = Run(self.name, self.log, self._others, depth)
-        for entry in self.log.entries:
-            if entry.seq <= seq:
-                past._take(entry)
-        return past.state
-
-    def _take(self, entry: Entry) -> None:
-        document = entry.document
-        action = getattr(self, f"_{document.get('op')}_entry", None)
-        try:
-            if action is None:
-                raise Damaged(f"{entry.file}: expected an operation that this version knows, found {document!r:.100}")
-            commit, text = action(entry, document)
-        except Damaged as error:
-            self.bad.append((entry, error))
-            return
-        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-            self.bad.append((entry, Damaged(f"{entry.file}: expected an entry that makes sense, found {error!r:.120}")))
-            return
-        if commit is not None:
-            self._tip_seq = entry.seq
-        self.moves.append(Move(entry.seq, str(document.get("time")), document["op"], commit, text))
-
-    def _commit_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str, str]:
-        commit = self._read_commit(entry, document)
-        if not self.state.exists:
-            self._begin(State(exists=True))
-        old = self.state.tip
-        self.state.commits.setdefault(commit.id, commit)
-        self._move_tip(commit.id)
-        if self._steps is not None and commit.step is not None and commit.parents[:1] == ((old,) if old else ()):
-            self._steps[commit.step] = commit.id
-        else:
-            self._steps = None
-        return commit.id, commit.message or ""
-
-    def _create_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
-        origin = document.get("continues")
-        if origin is None:
-            commit = self._read_commit(entry, document, document.get("dropped", ()))
-            self._begin(State(exists=True, tip=commit.id, commits={commit.id: commit}, started_from=commit.id))
-            return commit.id, f"starts from {commit.id[:12]}"
-        name, seq = (origin.get("run"), origin.get("seq")) if isinstance(origin, dict) else (None, None)
-        if not isinstance(name, str) or type(seq) is not int:
-            raise Damaged(f"{entry.file}: expected a run and an entry to continue, found {origin!r:.100}")
-        if name == self.name and seq >= entry.seq:
-            raise Damaged(f"{entry.file}: expected to continue an earlier entry, found entry {seq}")
-        source = self if name == self.name else self._others(name)
-        error = source.damage()
-        seal = next((found.seal for found in source.log.entries if found.seq == seq), None)
-        if error is None and seal != origin.get("entry"):
-            raise Damaged(f"{entry.file}: expected to continue entry {seq} of run {name!r}, found another or none")
-        state = source.state_at(seq, self._depth + 1).copy()
-        if error is not None and source is not self:
-            self.bad.append((entry, error))
-        state.commits = {key: replace(commit, run=self.name) for key, commit in state.commits.items()}
-        state.exists, state.renamed_to = True, None
-        self._begin(state)
-        return state.tip, f"continues {name}"
-
-    def _begin(self, state: State) -> None:
-        self._former |= self.state.commits
-        self.state, self._steps = state, None
-
-    def _rewind_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str, str]:
-        target = document.get("to")
-        if target not in self.state.commits:
-            raise Damaged(f"{entry.file}: expected to rewind to a commit of this run, found {target!r:.80}")
-        self._move_tip(target)
-        self._steps = None
-        return target, f"back to {self.state.commits[target]}"
-
-    def _drop_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
-        parts = self._parts(entry, document)
-        for commit in self._named(entry, document):
-            dropped = tuple(dict.fromkeys((*commit.dropped, *parts)))
-            self.state.commits[commit.id] = replace(commit, dropped=dropped)
-        return None, f"{_count(document['commits'])}: {document.get('reason') or 'on request'}"
-
-    def _undrop_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
-        parts = self._parts(entry, document)
-        for commit in self._named(entry, document):
-            left = () if ALL in parts else tuple(part for part in commit.dropped if part not in parts)
-            self.state.commits[commit.id] = replace(commit, dropped=left)
-        return None, _count(document["commits"])
-
-    def _delete_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
-        target = document.get("renamed_to")
-        self.state.exists = False
-        self._deleted_at = entry.seq
-        self.state.renamed_to = target if isinstance(target, str) else None
-        return self.state.tip, f"renamed to {target}" if target else "deleted"
-
-    def _move_tip(self, new: str) -> None:
-        old = self.state.tip
-        self.state.tip = new
-        if old is None or old in self.state.attempts:
-            return
-        oldest = None
-        for oldest in self._walk(new):
-            if oldest.id == old:
-                return
-        # Where damage broke the line, the old tip may be an ancestor after all.
-        if oldest is not None and not self._is_broken_at(oldest):
-            self.state.attempts.append(old)
-
-    def _walk(self, start: str | None) -> Iterator[Commit]:
-        commit = self.state.commits.get(start or "")
-        seen: set[str] = set()
-        while commit is not None and commit.id not in seen:
-            seen.add(commit.id)
-            yield commit
-            commit = self.state.commits.get(commit.parents[0]) if commit.parents else None
-
-    def _is_broken_at(self, oldest: Commit) -> bool:
-        """Whether the line ends here only because an entry cannot be read."""
-        return bool(oldest.parents) and oldest.id != self.state.started_from and self.is_damaged
+        return Run(self.name, self._disk, self._folder, self._others, depth=depth, until=seq).refresh().state
 
     def _damaged(self, reason: str) -> Damaged:
         return Damaged(
@@ -282,24 +225,9 @@ class Run:
             f"`cairn run delete {self.name}`"
         )
 
-    def _read_commit(self, entry: Entry, document: dict[str, Any], dropped: object = ()) -> Commit:
-        packs = document.get("packs", ())
-        return read(document.get("commit"), run=self.name, what=str(entry.file), packs=packs, dropped=dropped)
 
-    def _named(self, entry: Entry, document: dict[str, Any]) -> list[Commit]:
-        ids = document.get("commits")
-        if not isinstance(ids, list) or not all(is_id(item) and item in self.state.commits for item in ids):
-            raise Damaged(f"{entry.file}: expected commits of this run, found {ids!r:.100}")
-        return [self.state.commits[item] for item in ids]
-
-    def _parts(self, entry: Entry, document: dict[str, Any]) -> tuple[str, ...]:
-        parts = document.get("only")
-        if parts is None:
-            return (ALL,)
-        if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-            raise Damaged(f"{entry.file}: expected the parts to drop, found {parts!r:.100}")
-        return tuple(parts)
-
-
-def _count(commits: list[str]) -> str:
-    return f"{len(commits)} commit{'' if len(commits) == 1 else 's'}"
+def _seal_of(log: Log, seq: int) -> str | None:
+    try:
+        return log.entry(seq).seal
+    except Damaged:
+        return None

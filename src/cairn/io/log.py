@@ -1,88 +1,113 @@
 """A log: numbered entries in one folder, created one by one and never changed.
 
-Entry `n` is the sealed line in `<n as 8 digits>.json`; old ones may stand together, byte for byte, in
-`<first>-<last>.jsonl`. Each entry names the seal of the one before it (`previous`), so a missing, changed or swapped
+Entry `n` is the sealed line in `<n as 8 digits>.json`; old ones may stand together, byte for byte, in folded files
+(`cairn.io.folds`). Each entry names the seal of the one before it (`previous`), so a missing, changed or swapped
 entry is seen. The newest entry always has a file of its own, which makes "is there anything new?" two look-ups.
+
+A log hands on each entry as it reads it and keeps none: a run of 100 000 commits needs no more memory than one of ten.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cairn import canonical
 from cairn.errors import Damaged
+from cairn.io import folds
 from cairn.io.disk import Disk
+from cairn.io.entries import Entries
+from cairn.io.entry import FORMAT, Entry, Unsound, Wound, is_entry, number_of, parse
+from cairn.io.folds import FoldedFile
 
-FORMAT = 1
-
-_SINGLE = re.compile(r"([0-9]{8,15})\.json", re.ASCII)
-_FOLDED = re.compile(r"([0-9]{8,15})-([0-9]{8,15})\.jsonl", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry as it was read: its number, its seal, and what it says."""
-
-    seq: int
-    seal: str
-    document: dict[str, Any]
-    file: Path
+_LOOKS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Wound:
-    """A place where the log cannot be read, and why."""
+class Log(Entries):
+    """Reads a log once and then only what is new.
 
-    file: Path
-    seq: int
-    expected: str
-    found: str
+    `take` is handed each entry in its order; `restart` is called before that begins anew, because another log stands
+    there now.
+    """
 
-
-class Log:
-    """Reads a log once and then only what is new."""
-
-    def __init__(self, disk: Disk, folder: Path) -> None:
-        self._disk = disk
-        self.folder = folder
-        self.entries: list[Entry] = []
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        take: Callable[[Entry], None] = lambda entry: None,
+        restart: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(disk, folder)
+        self._hand_on, self._restart = take, restart
+        self.last = 0
+        """The newest number; 0 in an empty log."""
+        self.newest: Entry | None = None
+        """The newest entry that could be read."""
+        self.count = 0
+        """How many entries were read."""
         self.wounds: list[Wound] = []
         self.strangers: list[Path] = []
-        self._last: int = 0
-        self._listed = False
+        self._has_begun = self._is_reading = False
+
+    def begin_after(self, seq: int, seal: str) -> bool:
+        """Begin behind an entry whose past is known from elsewhere; False when that entry is not there."""
+        try:
+            entry = self.entry(seq)
+        except Damaged:
+            return False
+        if entry.seal != seal:
+            return False
+        self.newest, self.last, self._has_begun = entry, seq, True
+        with self._alone():
+            # After a power cut an entry that was folded may have kept its file, and the one after it may not.
+            self._read_on(folded=True)
+        return True
+
+    def refresh(self) -> None:
+        """Read what is new. Damage is kept in `wounds`, never raised: the rest stays readable.
+
+        Does nothing while it is at work: a run that was renamed and renamed back continues one that continues it, and
+        an inner look must not go ahead of the outer one.
+        """
+        if not self._is_reading:
+            with self._alone():
+                self._refresh()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._is_reading = True
+        try:
+            yield
+        finally:
+            self._is_reading = False
+
+    def _refresh(self) -> None:
+        if not self._has_begun:
+            self._read_all()
+            return
+        self._read_on()
+        if self.last and self._disk.size(self.path(self.last)) is None:
+            if self._is_where_it_was():
+                self._read_on(folded=True)
+            else:
+                self._restart()
+                self.newest, self.last, self.count = None, 0, 0
+                self._read_all()
 
     @property
-    def last(self) -> int:
-        """The newest number; 0 in an empty log."""
-        return self._last
-
-    def path(self, seq: int) -> Path:
-        """Where an entry stands while it has a file of its own."""
-        return self.folder / f"{seq:08d}.json"
-
-    def refresh(self) -> list[Entry]:
-        """Read what is new and return it. Damage is kept in `wounds`, never raised: the rest stays readable."""
-        known = len(self.entries)
-        if not self._listed:
-            self._list()
-            return self.entries
-        while self._disk.size(self.path(self._last + 1)) is not None:
-            self._read_single(self._last + 1)
-        if self._last and self._disk.size(self.path(self._last)) is None:
-            self._list()
-            return self.entries
-        return self.entries[known:]
+    def is_new(self) -> bool:
+        """Whether nothing has been read yet."""
+        return not self._has_begun
 
     def strangers_now(self) -> list[Path]:
         """List the names in the folder that are no entry's, as they are now."""
-        return [self.folder / name for name in self._disk.names(self.folder) if not _is_entry(name)]
+        return [self.folder / name for name in self._disk.names(self.folder) if not is_entry(name)]
 
     def next_document(self, op: str, write_id: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Return what the next entry says. Raises Damaged when the newest entry cannot be read."""
-        if self.wounds and self.wounds[-1].seq == self._last:
+        if self.wounds and self.wounds[-1].seq == self.last:
             wound = self.wounds[-1]
             raise Damaged(
                 f"{wound.file}: expected {wound.expected}, found {wound.found}; nothing can be added after an entry "
@@ -90,8 +115,8 @@ class Log:
             )
         return {
             "format": FORMAT,
-            "seq": self._last + 1,
-            "previous": self.entries[-1].seal if self.entries else None,
+            "seq": self.last + 1,
+            "previous": self.newest.seal if self.newest else None,
             "write_id": write_id,
             "time": timestamp(self._disk),
             "op": op,
@@ -122,7 +147,7 @@ class Log:
         """Raise Damaged when the entry that the next one names is no longer the one that was read."""
         if seal is None:
             return
-        path = self.path(self._last)
+        path = self.path(self.last)
         data = self._disk.read(path) if self._disk.size(path) is not None else b""
         if not data.endswith(seal.encode() + b'"}\n'):
             raise Damaged(
@@ -130,81 +155,118 @@ class Log:
                 f"its log changed; open it anew"
             )
 
-    def _list(self) -> None:
+    # Reading in order.
+
+    def _read_on(self, *, folded: bool = False) -> None:
+        """Read the entries after the last; those that are only in folded files, if `folded`."""
+        while True:
+            seq = self.last + 1
+            try:
+                if self._disk.size(self.path(seq)) is not None:
+                    self._take_single(seq)
+                elif folded and (file := self.folded_with(seq, listing=False)) is not None:
+                    self._take_folded(file)
+                else:
+                    return
+            except FileNotFoundError:
+                folded = True  # Since it was seen.
+
+    def _is_where_it_was(self) -> bool:
+        """Whether the newest entry was only folded: nothing else stands in its place."""
+        if self.newest is None or self.newest.seq != self.last:
+            return False
+        try:
+            return self.entry(self.last).seal == self.newest.seal
+        except Damaged:
+            return False
+
+    def _read_all(self) -> None:
         """Read everything anew."""
-        self.entries, self.wounds, self.strangers, self._last = [], [], [], 0
-        self._listed = True
-        singles: set[int] = set()
-        folded: list[tuple[int, int, str]] = []
+        self.wounds, self.strangers = [], []
+        self._has_begun = True
+        for look in range(_LOOKS):
+            if self._read_listed(is_last=look == _LOOKS - 1):
+                return
+
+    def _read_listed(self, *, is_last: bool) -> bool:
+        """Read what a listing has; False when some of it may have been folded meanwhile."""
+        singles: list[int] = []
+        blocks: list[tuple[int, int]] = []
+        self.strangers = []
         for name in self._disk.names(self.folder):
-            if (match := _SINGLE.fullmatch(name)) and _is_entry(name):
-                singles.add(int(match[1]))
-            elif match := _FOLDED.fullmatch(name):
-                folded.append((int(match[1]), int(match[2]), name))
+            if (number := number_of(name)) is not None:
+                singles.append(number)
+            elif (block := folds.block_of(name)) is not None:
+                blocks.append(block)
             else:
                 self.strangers.append(self.folder / name)
-        for first, last, name in sorted(folded):
-            self._read_folded(first, last, self.folder / name)
-        for seq in sorted(singles):
-            if seq > self._last:
-                self._miss(seq)
-                self._read_single(seq)
+        try:
+            # Of two that begin with the same entry the longer one first: it has all that the other has.
+            for first, last in sorted(blocks, key=lambda block: (block[0], -block[1])):
+                if last > self.last:
+                    if first > self.last + 1 and not is_last:
+                        return False
+                    self._take_folded(FoldedFile(self._disk, self.folder / folds.name_of(first, last), first, last))
+            for seq in sorted(singles):
+                if seq > self.last:
+                    if seq > self.last + 1 and not is_last:
+                        return False
+                    self._miss(seq)
+                    self._take_single(seq)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _miss(self, seq: int) -> None:
-        for missing in range(self._last + 1, min(seq, self._last + 1001)):
+        for missing in range(self.last + 1, min(seq, self.last + 1001)):
             self._wound(self.path(missing), missing, f"entry {missing} of {self.folder.name}", "no such file")
 
-    def _read_single(self, seq: int) -> None:
+    def _take_single(self, seq: int) -> None:
         file = self.path(seq)
         try:
             data = self._disk.read(file)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             self._wound(file, seq, f"entry {seq}", error.strerror or "an unreadable file")
             return
         self._take(seq, data, file)
 
-    def _read_folded(self, first: int, last: int, file: Path) -> None:
+    def _take_folded(self, file: FoldedFile) -> None:
+        seq = file.first - 1
         try:
-            lines = self._disk.read(file).splitlines(keepends=True)
+            for seq, line in enumerate(file.lines(), file.first):
+                if seq > self.last:
+                    self._miss(seq)
+                    self._take(seq, line, file.path)
+        except FileNotFoundError:
+            raise
         except OSError as error:
-            self._wound(file, last, f"entries {first} to {last}", error.strerror or "an unreadable file")
+            found = error.strerror or "an unreadable file"
+            self._wound(file.path, file.last, f"entries {file.first} to {file.last}", found)
             return
-        for seq, line in enumerate(lines, first):
-            if seq > self._last:
-                self._miss(seq)
-                self._take(seq, line, file)
-        if len(lines) != last - first + 1:
-            self._wound(file, last, f"{last - first + 1} entries", f"{len(lines)} lines")
+        if seq != file.last:
+            whole = file.last - file.first + 1
+            self._wound(file.path, file.last, f"{whole} entries", f"{seq - file.first + 1} lines")
 
     def _take(self, seq: int, data: bytes, file: Path) -> None:
         try:
-            document, seal = canonical.unseal(data, str(file))
-        except Damaged:
-            self._wound(file, seq, f"entry {seq}, sealed with its hash", "a line that was changed or cut short")
+            entry = parse(seq, data, file)
+        except Unsound as error:
+            self._wound(file, seq, error.expected, error.found)
             return
-        if document.get("format") != FORMAT:
-            self._wound(file, seq, f"an entry of format {FORMAT}", f"format {document.get('format')!r:.40}")
+        before = self.newest
+        previous = entry.document.get("previous")
+        if (before.seq if before else 0) == seq - 1 and previous != (before.seal if before else None):
+            self._wound(file, seq, "the seal of the entry before it", f"{previous!r:.80}")
             return
-        if document.get("seq") != seq or type(document.get("seq")) is not int:
-            self._wound(file, seq, f"entry {seq}", f"entry {document.get('seq')!r:.40}")
-            return
-        after = self.entries[-1] if self.entries else None
-        if (after.seq if after else 0) == seq - 1 and document.get("previous") != (after.seal if after else None):
-            self._wound(file, seq, "the seal of the entry before it", f"{document.get('previous')!r:.80}")
-            return
-        self.entries.append(Entry(seq, seal, document, file))
-        self._last = seq
+        self.newest, self.last = entry, seq
+        self.count += 1
+        self._hand_on(entry)
 
     def _wound(self, file: Path, seq: int, expected: str, found: str) -> None:
         self.wounds.append(Wound(file, seq, expected, found))
-        self._last = max(self._last, seq)
-
-
-def _is_entry(name: str) -> bool:
-    match = _SINGLE.fullmatch(name)
-    if match is None:
-        return _FOLDED.fullmatch(name) is not None
-    return name == f"{int(match[1]):08d}.json" and int(match[1]) > 0
+        self.last = max(self.last, seq)
 
 
 def timestamp(disk: Disk) -> str:

@@ -20,7 +20,7 @@ from cairn.objects.pack import Header
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-SCHEMA = 2
+SCHEMA = 3
 BUSY_SECONDS = 5.0
 
 _T = TypeVar("_T")
@@ -35,7 +35,6 @@ _TABLES: dict[str, tuple[dict[str, type], str | tuple[str, ...]]] = {
         {
             "id": str,
             "run": str,
-            "seq": int,
             "step": int,
             "epoch": int,
             "time": str,
@@ -46,6 +45,7 @@ _TABLES: dict[str, tuple[dict[str, type], str | tuple[str, ...]]] = {
         ("id", "run"),
     ),
     "metrics": ({"commit": str, "name": str, "value": float}, ("commit", "name")),
+    "snapshots": ({"run": str, "part": str, "data": bytes}, ("run", "part")),
     "components": ({"commit": str, "name": str, "tree": str, "bytes": int}, ("commit", "name")),
 }
 
@@ -95,6 +95,15 @@ class Index:
         """Return how far each log was entered: (kind, name) to (number, seal)."""
         rows = self._select("SELECT kind, name, seq, seal FROM logs")
         return {(kind, name): (seq, seal) for kind, name, seq, seal in rows}
+
+    def snapshot(self, run: str, part: str) -> bytes | None:
+        """Return a part of a run's snapshot."""
+        rows = self._select("SELECT data FROM snapshots WHERE run = ? AND part = ?", run, part)
+        return rows[0][0] if rows else None
+
+    def keep_snapshot(self, run: str, parts: Mapping[str, bytes]) -> None:
+        """Keep a snapshot of a run instead of the one before."""
+        self.insert("snapshots", ({"run": run, "part": part, "data": data} for part, data in parts.items()))
 
     def add_packs(self, headers: Iterable[Header]) -> None:
         """Enter packs and their blobs."""

@@ -31,6 +31,10 @@ class Core:
         """Return a tree's bytes, hash-checked. Raises Damaged."""
         return bytes(self.blobs.read(ref))
 
+    def entries(self) -> Journal:
+        """Return the journal as entries alone tell it: nothing in it comes from the index."""
+        return Journal(self.disk, self.layout)
+
     def data(self, refs: Sequence[BlobRef]) -> memoryview:
         """Return the concatenation of blobs, hash-checked. Raises Damaged."""
         return self.blobs.data(refs)
@@ -48,4 +52,4 @@ def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> 
         path = cache / f"{config.store_id}.sqlite" if cache else None
     index = Index(path, config.store_id, writable=writable or shared)
     blobs = Blobs(disk, layout, index, mapped=not shared)
-    return Core(disk, layout, config, index, blobs, Journal(disk, layout))
+    return Core(disk, layout, config, index, blobs, Journal(disk, layout, index))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cairn.errors import Busy, Conflict, UsageError
 from cairn.history import revisions
 from cairn.history.commit import Commit, check_metrics, check_step
-from cairn.history.run import Move
+from cairn.history.replay import Move
 from cairn.io.explain import explained, written_out
 from cairn.io.leases import reading
 from cairn.store import content, publish
@@ -197,7 +197,7 @@ class RunHandle:
 
     def reflog(self) -> list[Move]:
         """Return what happened to the run, newest first."""
-        return list(reversed(self._core.journal.run(self.name).moves))
+        return self._core.journal.moves(self.name)[::-1]
 
     def checkout(self, target: Path | str, *, step: int | None = None) -> list[Path]:
         """Write a commit as files; see `Store.checkout`."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 from cairn.errors import Damaged
-from cairn.history.commit import Commit
+from cairn.history.commit import Commit, id_of
 from cairn.history.run import Run
 from cairn.ids import is_id
-from cairn.io.log import Entry, Log
+from cairn.io.entry import Entry
+from cairn.io.log import Log
 from cairn.objects.pack import Header
 from cairn.objects.reader import read_header
 from cairn.state.walk import read_manifest
 from cairn.store.core import Core
+
+_T = TypeVar("_T")
+
+_BATCH = 1000
+"""Entries that are entered in one transaction."""
 
 
 def catch_up(core: Core) -> None:
@@ -23,18 +30,20 @@ def catch_up(core: Core) -> None:
     runs = core.journal.runs()
     logs = [("run", name, run.log) for name, run in runs.items()]
     logs += [("tag", name, log) for name, log in core.journal.tag_logs().items()]
-    packs: set[str] = set()
-    rows: list[dict[str, Any]] = []
     for kind, name, log in logs:
-        new = _entries_after(log, *positions.get((kind, name), (0, "")))
-        if not new:
+        newest, position = log.newest, positions.get((kind, name), (0, ""))
+        if newest is None or position == (newest.seq, newest.seal):
             continue
-        packs.update(pack for entry in new for pack in _named_packs(entry))
-        rows.append(_position(kind, name, log))
-        if kind == "run":
-            _enter_new(core, runs[name], new)
-    enter_packs(core, core.index.lacks(packs))
-    core.index.insert("logs", rows)
+        new = log.entries(range(_begin(log, *position), newest.seq + 1), damaged=lambda error: None)
+        is_whole = False
+        for batch in _batches(new):
+            packs = {pack for entry in batch for pack in _named_packs(entry)}
+            enter_packs(core, core.index.lacks(packs))
+            if kind == "run" and not is_whole:
+                touched = _touched(batch)
+                is_whole = touched is None
+                _enter(core, runs[name], touched)
+        core.index.insert("logs", [{"kind": kind, "name": name, "seq": newest.seq, "seal": newest.seal}])
 
 
 def rebuild(core: Core) -> int:
@@ -62,31 +71,43 @@ def enter_packs(core: Core, pack_ids: Iterable[str]) -> None:
     core.index.add_packs(headers)
 
 
-def _enter_new(core: Core, run: Run, entries: list[Entry]) -> None:
-    """Enter the commits that entries brought; all of the run's when something else happened to it."""
-    commits = list(run.state.commits.values()) if run.exists else []
-    if all(entry.document.get("op") == "commit" for entry in entries):
-        seqs = {entry.seq for entry in entries}
-        fresh = {move.commit for move in run.moves if move.seq in seqs}
-        commits = [commit for commit in commits if commit.id in fresh]
-    enter_commits(core, run, commits)
+def _begin(log: Log, seq: int, seal: str) -> int:
+    """The first entry that the index has not seen; 1 when it saw another log."""
+    try:
+        return seq + 1 if type(seq) is int and 0 < seq < log.last and log.entry(seq).seal == seal else 1
+    except Damaged:
+        return 1
 
 
-def _entries_after(log: Log, seq: int, seal: str) -> list[Entry]:
-    """The entries that the index has not seen; all of them when it saw another log."""
-    if seq and any(entry.seq == seq and entry.seal == seal for entry in log.entries):
-        return [entry for entry in log.entries if entry.seq > seq]
-    return log.entries
+def _touched(entries: Iterable[Entry]) -> set[str] | None:
+    """The commits that entries brought or changed; None when it may be any of the run's."""
+    touched: set[str] = set()
+    for entry in entries:
+        document = entry.document
+        if document.get("op") == "commit":
+            touched.add(id_of(document["commit"]))
+        elif document.get("op") in ("drop", "undrop"):
+            touched.update(filter(is_id, document.get("commits", ())))
+        elif document.get("op") != "rewind":
+            return None
+    return touched
 
 
-def _position(kind: str, name: str, log: Log) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "seq": log.entries[-1].seq, "seal": log.entries[-1].seal}
+def _enter(core: Core, run: Run, touched: set[str] | None) -> None:
+    """Enter commits of a run, all of them when it is not known which."""
+    if not run.exists:
+        return
+    commits = run.state.commits
+    rows: Iterable[int] = range(commits.begin, len(commits.rows))
+    if touched is not None:
+        rows = sorted(row for commit_id in touched if (row := commits.row_of(commit_id)) is not None)
+    for batch in _batches(commits.values_at(rows)):
+        enter_commits(core, batch)
 
 
-def enter_commits(core: Core, run: Run, commits: list[Commit]) -> None:
+def enter_commits(core: Core, commits: Sequence[Commit]) -> None:
     """Enter commits in the tables that a person would query."""
-    numbers = {move.commit: move.seq for move in run.moves if move.op in ("commit", "create")}
-    core.index.insert("commits", [_row(commit, numbers.get(commit.id)) for commit in commits])
+    core.index.insert("commits", map(_row, commits))
     core.index.insert(
         "metrics",
         [
@@ -98,11 +119,10 @@ def enter_commits(core: Core, run: Run, commits: list[Commit]) -> None:
     core.index.insert("components", [row for commit in commits for row in _components(core, commit)])
 
 
-def _row(commit: Commit, seq: int | None) -> dict[str, Any]:
+def _row(commit: Commit) -> dict[str, Any]:
     return {
         "id": commit.id,
         "run": commit.run,
-        "seq": seq,
         "step": commit.step,
         "epoch": commit.epoch,
         "time": commit.time,
@@ -118,3 +138,9 @@ def _components(core: Core, commit: Commit) -> list[dict[str, Any]]:
     except Damaged:
         return []  # Dropped and freed, or damaged: verify tells which.
     return [{"commit": commit.id, "name": name, "tree": ref.id, "bytes": ref.size} for name, ref in components.items()]
+
+
+def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
+    rest = iter(items)
+    while batch := list(islice(rest, _BATCH)):
+        yield batch

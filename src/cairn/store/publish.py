@@ -220,7 +220,7 @@ def check_step(run: Run, manifest: BlobRef, step: int | None, base: Base) -> Non
     there = run.on_line(step) if step is not None and run.exists else None
     moved = (run.state.tip if run.exists else None) != base.tip
     # After a resume the commits beyond the resumed one are about to become an attempt: they are in nobody's way.
-    if there is not None and (moved or base.parent == base.tip or _is_before(run, there, base)):
+    if there is not None and (moved or base.parent == base.tip or run.is_on_line(there, base.parent)):
         if there.manifest == manifest.id and not there.dropped:
             raise Exists(there)
         if there.manifest == manifest.id:
@@ -234,10 +234,6 @@ def check_step(run: Run, manifest: BlobRef, step: int | None, base: Base) -> Non
         )
     if moved:
         _check_tip(run, base.tip)
-
-
-def _is_before(run: Run, there: Commit, base: Base) -> bool:
-    return any(commit.id == there.id for commit in run.line(base.parent))
 
 
 def _check_tip(run: Run, expected: str | None) -> None:

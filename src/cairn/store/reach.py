@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from cairn.errors import Damaged, Dropped
 from cairn.history import names
 from cairn.history.commit import Commit
+from cairn.history.commits import NONE
+from cairn.history.journal import Journal
+from cairn.history.replay import ALL
 from cairn.ids import BlobRef
 from cairn.objects.blobs import list_packs
 from cairn.state.walk import Seen, walk
@@ -29,10 +32,11 @@ def mark(core: Core, without: Collection[str] = ()) -> set[str]:
 
     Raises Damaged, naming what to repair or drop.
     """
-    check_history(core)
+    journal = core.entries()
+    check_history(core, journal)
     live: set[str] = set()
     seen: Seen = {}
-    for root in roots(core):
+    for root in roots(journal):
         if root.commit.id in without:
             continue
         try:
@@ -47,16 +51,17 @@ def mark(core: Core, without: Collection[str] = ()) -> set[str]:
     return live
 
 
-def roots(core: Core) -> Iterator[Root]:
+def roots(journal: Journal) -> Iterator[Root]:
     """Yield what is kept: undropped commits of runs that exist, tagged commits, commits that a run started from."""
-    for name, run in core.journal.live_runs().items():
-        for commit in run.state.commits.values():
-            if not commit.is_dropped:
-                yield Root(commit, commit.dropped, f"run {name}")
-        start = run.state.commits.get(run.state.started_from or "")
-        if start is not None and start.is_dropped:
-            yield Root(start, (), f"run {name} started from it")
-    for name, tag in core.journal.tags().items():
+    for name, run in journal.live_runs().items():
+        commits = run.state.commits
+        rows = range(commits.begin, len(commits.rows))
+        for commit in commits.values_at(row for row in rows if ALL not in commits.dropped(row)):
+            yield Root(commit, commit.dropped, f"run {name}")
+        start = run.state.started_row
+        if start != NONE and ALL in commits.dropped(start):
+            yield Root(commits.at(start), (), f"run {name} started from it")
+    for name, tag in journal.tags().items():
         yield Root(tag.commit, tag.commit.dropped, f"tag {name}")
 
 
@@ -67,25 +72,25 @@ def kept(core: Core, commit: Commit) -> Iterator[None]:
         yield
     except Damaged as error:
         parts = set(commit.dropped)
-        if any(root.commit.id == commit.id and parts.issuperset(root.skip) for root in roots(core)):
+        if any(root.commit.id == commit.id and parts.issuperset(root.skip) for root in roots(core.journal)):
             raise
         raise Dropped(f"{commit} was dropped: its content is no longer kept, and some of it is gone") from error
 
 
-def check_history(core: Core) -> None:
+def check_history(core: Core, journal: Journal) -> None:
     """Raise Damaged when some entry cannot be read: what it needs cannot be known.
 
     What came before the deletion of a run is needed by nothing in that run. A name that is no run, tag or entry may be
     one that was renamed, or a copy that is not complete.
     """
-    _check_names(core)
-    for run in core.journal.runs().values():
+    _check_names(core, journal)
+    for run in journal.runs().values():
         error = run.damage(after=run.deleted_at)
         if error is not None:
             _stop(str(error))
-    for name in core.journal.tag_logs():
+    for name in journal.tag_logs():
         try:
-            core.journal.tag(name)
+            journal.tag(name)
         except Damaged as error:
             _stop(str(error))
 
@@ -99,13 +104,13 @@ def blobs_of(core: Core, manifest: BlobRef, skip: Collection[str]) -> Iterator[B
             yield node.ref
 
 
-def _check_names(core: Core) -> None:
+def _check_names(core: Core, journal: Journal) -> None:
     layout = core.layout
     for folder in (layout.runs, layout.tags):
         for name in core.disk.names(folder, strict=True):
             if not names.is_name(name):
                 _stop(f"{folder / name} is no name that cairn gives; rename it, or move it out of the store")
-    logs = [run.log for run in core.journal.runs().values()] + list(core.journal.tag_logs().values())
+    logs = [run.log for run in journal.runs().values()] + list(journal.tag_logs().values())
     for log in logs:
         for stranger in log.strangers_now():
             _stop(f"{stranger} is no entry; rename it, or move it out of the store")

@@ -11,9 +11,9 @@ import contextlib
 from cairn.errors import CairnError, Conflict
 from cairn.history import names
 from cairn.history.run import Run
+from cairn.io.entry import Entry
 from cairn.io.explain import explained
 from cairn.io.leases import leased
-from cairn.io.log import Entry
 from cairn.store.core import Core
 from cairn.store.publish import check_absent
 
@@ -22,7 +22,7 @@ def rename_run(core: Core, old: str, new: str) -> None:
     """Give a run another name. Raises Conflict when the name is taken or the run is in use meanwhile."""
     names.check("run", new)
     source, target = core.journal.existing(old), core.journal.run(new)
-    end = source.log.entries[-1]
+    end = _newest(source)
     origin = {"run": old, "seq": end.seq, "entry": end.seal}
     with explained("renaming a run", core.layout.root), leased(core.disk, core.layout, "run rename") as lease:
         # What the new name continues must be there for good, and so must the new name before the old one ends.
@@ -33,7 +33,7 @@ def rename_run(core: Core, old: str, new: str) -> None:
             core.disk.sync_folder(source.log.folder)
             fields = {"continues": origin}
             core.journal.append(target.log, lease, "create", fields, lambda: check_absent(core, target, but=old))
-        begun = target.refresh().log.entries[-1]
+        begun = _newest(target.refresh())
         try:
             core.journal.append(source.log, lease, "delete", {"renamed_to": new}, lambda: _check_end(source, end))
         except Conflict:
@@ -53,12 +53,19 @@ def rename_run(core: Core, old: str, new: str) -> None:
 def _continues(run: Run) -> object:
     """The entry of another run that a run which exists began by continuing."""
     origin = None
-    for entry in run.log.entries:
+    for entry in run.log.entries(range(1, run.log.last + 1), damaged=lambda error: None):
         if entry.document.get("op") in ("create", "delete"):
             origin = entry.document.get("continues")
     return origin if run.exists else None
 
 
+def _newest(run: Run) -> Entry:
+    newest = run.log.newest
+    if newest is None:
+        raise run.damage() or Conflict(f"run {run.name!r} has no entries")
+    return newest
+
+
 def _check_end(run: Run, newest: Entry) -> None:
-    if run.refresh().log.entries[-1].seal != newest.seal:
+    if _newest(run.refresh()).seal != newest.seal:
         raise Conflict(f"the run moved: {run.name!r} was changed while it was being renamed; try again")

@@ -117,7 +117,7 @@ class Store(Contents):
         with config.reserve_freed(self._core.disk, self._core.layout):
             if rules is not None:
                 # What gc would stop at is found before anything is recorded.
-                reach.check_history(self._core)
+                reach.check_history(self._core, self._core.entries())
                 retention.drop(self._core, rules.dropped, only=None, reason=f"keep_last {keep_last}")
             return gc.execute(self._core, rules, patience)
 

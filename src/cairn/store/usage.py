@@ -44,7 +44,7 @@ def measure(core: Core, commits: Iterable[Commit] | None) -> Usage:
     """Measure the commits asked for, or all that are kept, newest first."""
     kept: dict[str, Commit] = {}
     needs: dict[str, dict[str, int]] = {}
-    for root in roots(core):
+    for root in roots(core.journal):
         if root.commit.id not in needs:
             kept[root.commit.id] = root.commit
             needs[root.commit.id] = {ref.id: ref.size for ref in blobs_of(core, root.commit.root, root.skip)}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cairn.errors import CairnError, Damaged
 from cairn.history.commit import Commit
-from cairn.history.journal import Journal, tag_of
+from cairn.history.journal import tag_of
 from cairn.ids import BlobRef, blob_id
 from cairn.io.layout import Trashed, pack_id_of
 from cairn.io.log import Log
@@ -120,7 +120,7 @@ def verify(core: Core, commits: Iterable[Commit] | None) -> Report:
     _check_config(check)
     _check_logs(check)
     # Before the packs, which are in place before the entry that needs them.
-    kept = list(roots(core))
+    kept = list(roots(core.entries()))
     _check_packs(check)
     _check_strangers(check)
     _check_reach(check, kept)
@@ -140,7 +140,7 @@ def _check_config(check: _Check) -> None:
 
 
 def _check_logs(check: _Check) -> None:
-    journal = Journal(check.core.disk, check.core.layout)
+    journal = check.core.entries()
     for name, run in journal.runs().items():
         before = len(check.findings)
         _check_log(check, f"run {name}", run.log)
@@ -153,7 +153,7 @@ def _check_logs(check: _Check) -> None:
             check.findings[before:] = [replace(finding, level="warning") for finding in check.findings[before:]]
     for name, log in journal.tag_logs().items():
         _check_log(check, f"tag {name}", log)
-        for entry in log.entries:
+        for entry in log.entries(range(1, log.last + 1), damaged=lambda error: None):
             try:
                 tag_of(name, entry)
             except Damaged as error:
@@ -162,7 +162,7 @@ def _check_logs(check: _Check) -> None:
 
 
 def _check_log(check: _Check, whose: str, log: Log) -> None:
-    check.entries += len(log.entries)
+    check.entries += log.count
     for wound in log.wounds:
         check.error("entry", f"entry {wound.seq} of {whose}", wound.file, wound.expected, wound.found)
     for stranger in log.strangers:
