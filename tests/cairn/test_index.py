@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,21 @@ from tests.cairn import folders
 from tests.cairn.describe import describe
 
 import cairn
+from cairn.io.disk import Disk
+from cairn.store.store import open_store
 
 
 def state(step: int) -> dict[str, Any]:
     """Make a state that shares half of its content with every other step."""
     return {"model": {"w": np.arange(20.0) + step, "frozen": np.arange(30)}, "rng": {"state": step}}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def snapshots() -> Iterator[None]:
+    """Keep a snapshot of a run from its first entry on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cairn.history.journal.SNAPSHOT_ENTRIES", 1)
+        yield
 
 
 def fill(root: Path) -> None:
@@ -62,6 +72,8 @@ def answers(store: cairn.Store) -> dict[str, object]:
         "tags": store.tags(),
         "revisions": [store.commit(revision) for revision in revisions],
         "best": store.commit("best:loss:min", "main"),
+        "epoch": store.commit("epoch:1", "main"),
+        "attempt": store.commit("main/attempt-1").dropped,
         "states": [describe(store.load(revision)) for revision in revisions],
         "lazily": [describe(dict(store.open(revision)["model"])) for revision in revisions],
         "partly": describe(store.load("main@1", only={"model"})),
@@ -119,6 +131,17 @@ def put(name: str) -> Callable[[Path], object]:
     return lambda index: shutil.copy(index.parent.with_name(name), index)
 
 
+class WatchedDisk(Disk):
+    """The real disk, which remembers what files were read."""
+
+    def __init__(self) -> None:
+        self.was_read: set[Path] = set()
+
+    def read(self, path: Path) -> bytes:
+        self.was_read.add(path)
+        return super().read(path)
+
+
 def as_folder(index: Path) -> None:
     """Put a folder where the index should be."""
     index.unlink()
@@ -129,7 +152,7 @@ def foreign_rows(index: Path) -> None:
     """Put another store's rows into this store's index."""
     other = Database(index.parent.with_name("foreign.sqlite"))
     mine = Database(index)
-    for name in ("packs", "blobs", "logs", "commits"):
+    for name in ("packs", "blobs", "logs", "commits", "snapshots"):
         mine.table(name).insert_all(list(other[name].rows), replace=True)
     mine.close()
     other.close()
@@ -170,6 +193,15 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "other logs": sql("UPDATE OR REPLACE logs SET name = 'nobody'"),
     "no commits": sql("DELETE FROM commits", "DELETE FROM metrics", "DELETE FROM components"),
     "other commits": sql("UPDATE commits SET manifest = 'x', step = -1, dropped = 1, message = x'ff'"),
+    "no snapshots": sql("DELETE FROM snapshots"),
+    "snapshots cut": sql("UPDATE snapshots SET data = substr(data, 1, 200)"),
+    "snapshots no bytes": sql("UPDATE snapshots SET data = 7"),
+    "snapshots garbage": sql("UPDATE snapshots SET data = randomblob(500)"),
+    "snapshots changed": sql("UPDATE snapshots SET data = replace(hex(data), 'A', 'B')"),
+    "snapshots swapped": sql("UPDATE OR REPLACE snapshots SET run = 'other' WHERE run = 'main'"),
+    "snapshots without metrics": sql("DELETE FROM snapshots WHERE part != ''"),
+    "metrics without snapshots": sql("DELETE FROM snapshots WHERE part = ''"),
+    "metrics swapped": sql("UPDATE OR REPLACE snapshots SET part = 'loss' WHERE part = 'tokens'"),
     "other store": sql("UPDATE meta SET store = 'x'"),
     "other schema": sql("PRAGMA user_version = 99"),
     "a table lost": sql("DROP TABLE blobs"),
@@ -205,6 +237,33 @@ def test_flipped_bytes_of_the_index_change_nothing(filled: Path, expected: dict[
             data[place] ^= draw.randrange(1, 256)
         (root / "index.sqlite").write_bytes(data)
         check(root, expected)
+
+
+def test_a_snapshot_spares_reading_old_entries(filled: Path, tmp_path: Path) -> None:
+    """Opened with its index, a run reads only the entries that the answer needs; without it, all of them."""
+
+    root = Path(shutil.copytree(filled, tmp_path / "store"))
+    seen = []
+    for _ in range(2):
+        disk = WatchedDisk()
+        with open_store(root, disk=disk) as store:
+            assert store.commit("main@3", "main").step == 3
+        seen.append({path.name for path in disk.was_read if path.parent.name == "main"})
+        (root / "index.sqlite").unlink()
+    entries = [f"{seq:08d}.json" for seq in range(1, 7)]
+    assert seen == [set(entries[3:]), set(entries)]
+
+
+def test_a_snapshot_of_a_log_that_was_put_back_is_not_used(filled: Path, tmp_path: Path) -> None:
+    """Where the log no longer has the entry that the snapshot was made at, the entries say what is there."""
+    root = Path(shutil.copytree(filled, tmp_path / "store"))
+    (root / "runs" / "main" / "00000006.json").unlink()
+    with cairn.open(root) as store:
+        assert not store.commit("main/attempt-1").is_dropped
+    (root / "runs" / "main" / "00000005.json").unlink()
+    (root / "runs" / "main" / "00000004.json").unlink()
+    with cairn.open(root) as store:
+        assert [commit.step for commit in store.log("main")] == [3, 2, 1]
 
 
 def test_a_locked_index_holds_nobody_up(store: cairn.Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,7 @@ def gc(plan: GcPlan) -> str:
             [
                 ("kept", f"{text.count(plan.kept_packs, 'pack')}, {text.size(plan.kept_bytes)}{partly}"),
                 (goes, f"{text.count(len(plan.dead), 'pack')}, {text.size(plan.dead_bytes)}{trash}"),
+                ("folded" if plan.executed else "to fold", _entries(plan.folded if plan.executed else plan.foldable)),
                 ("put back", text.count(len(plan.restored), "pack") if plan.restored else ""),
                 ("unreadable", "\n".join([*plan.unreadable, "left in place"]) if plan.unreadable else ""),
                 ("freed", text.size(plan.freed_bytes) if plan.executed else "nothing: this was a dry run"),
@@ -77,3 +78,7 @@ def gc(plan: GcPlan) -> str:
     if plan.waiting_for:
         parts.append("The removed packs stay in the trash, because these operations may need them; run gc again later.")
     return "\n".join(part for part in parts if part)
+
+
+def _entries(number: int) -> str:
+    return text.count(number, "old entry", "old entries") if number else ""

@@ -56,7 +56,13 @@ def write(snapshot: Snapshot) -> dict[str, bytes]:
     parts = {MAIN: _part(head, b"".join(bytes(column) for column in columns))}
     for name in rows.metrics.names:
         numbered, values = rows.metrics.column(name)
-        about = {"format": FORMAT, "order": sys.byteorder, "seal": snapshot.seal, "count": len(numbered)}
+        about = {
+            "format": FORMAT,
+            "order": sys.byteorder,
+            "metric": name,
+            "seal": snapshot.seal,
+            "count": len(numbered),
+        }
         parts[name] = _part(about, numbered.tobytes() + values.tobytes())
     return parts
 
@@ -79,15 +85,15 @@ def read(load: Callable[[str], bytes | None]) -> Snapshot | None:
             kinds=[tuple(kind) for kind in head["kinds"]],
             parents=dict(head["parents"]),
             logs=[(row, name) for row, name in head["logs"]],
-            metrics=Metrics(lambda name: _metric(load(name), seal), head["metrics"]),
+            metrics=Metrics(lambda name: _metric(load(name), name, seal), head["metrics"]),
         )
         return Snapshot(head["seq"], seal, rows, head["state"])
     return None
 
 
-def _metric(data: bytes | None, seal: str) -> Column | None:
+def _metric(data: bytes | None, name: str, seal: str) -> Column | None:
     head, values = _open(data)
-    if head is None or head.get("seal") != seal:
+    if head is None or (head.get("metric"), head.get("seal")) != (name, seal):
         return None
     rows, numbers = _columns(values, head["count"], "qd")
     return rows, numbers

@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from cairn.errors import CairnError
 from cairn.io.handles import NewFile, OpenFile, flock
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    pass
 
 _SYNCERS = 8
 """Files that are made durable at the same time: the system's journal takes them together."""
@@ -150,14 +150,15 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def write_new(self, path: Path, data: Buffer, *, tmp: Path) -> None:
+    def write_new(self, path: Path, data: bytes | Iterable[bytes], *, tmp: Path) -> None:
         """Create a whole, durable file that was not there: write to tmp, fsync, link, fsync. Raises FileExistsError.
 
         A file that appears at `path` has all its bytes, whatever dies.
         """
         file = self.create(tmp)
         try:
-            file.write(data)
+            for piece in [data] if isinstance(data, bytes) else data:
+                file.write(piece)
             file.sync()
             self.link(tmp, path)
             self._settle(path)

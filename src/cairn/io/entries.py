@@ -35,15 +35,23 @@ class Entries:
 
     def entries(self, numbers: Iterable[int], *, damaged: Callable[[Damaged], None] | None = None) -> Iterator[Entry]:
         """Read entries again, by ascending numbers. Raises Damaged, or tells `damaged` and goes on; see `entry`."""
+        yield from (entry for _, entry in self.lines(numbers, damaged=damaged))
+
+    def lines(
+        self, numbers: Iterable[int], *, damaged: Callable[[Damaged], None] | None = None
+    ) -> Iterator[tuple[bytes, Entry]]:
+        """Read entries with their lines; see `entries`."""
         folded: FoldedFile | None = None
         for seq in numbers:
             try:
                 data, file, folded = self._line(seq, folded)
-                yield parse(seq, data, file)
+                found = parse(seq, data, file)
             except Damaged as error:
                 if damaged is None:
                     raise
                 damaged(error)
+                continue
+            yield data, found
 
     def _line(self, seq: int, folded: FoldedFile | None) -> tuple[bytes, Path, FoldedFile | None]:
         """Find an entry's bytes, first where the one before it was found. Raises Damaged."""

@@ -13,17 +13,20 @@ the execution and their order are what keeps a commit that is published meanwhil
    durable, and what is needed goes back.
 5. What is left under this gc's name is deleted.
 
+Old entries are folded on the way (`cairn.io.folding`): copied before the wait, and removed after it.
+
 Marking reads entries and trees, hash-checked, never the index, and stops at anything it needs and cannot read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cairn.errors import Damaged
-from cairn.io import leases, process
+from cairn.io import folding, leases, process
 from cairn.io.explain import explained
 from cairn.io.layout import Trashed, writer_of_temporary
 from cairn.objects.blobs import list_packs, list_trash
@@ -66,6 +69,10 @@ class GcPlan:
     """Packs that an earlier gc left to be judged again."""
     retention: Retention | None = None
     """What the rules keep, with the reasons, and what they drop."""
+    foldable: int = 0
+    """Old entries that can be folded: they share a file with others, then."""
+    folded: int = 0
+    """Entries that had a file of their own and are folded now."""
     executed: bool = False
     deleted: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
@@ -95,7 +102,12 @@ def plan(core: Core, rules: Retention | None = None) -> GcPlan:
         else:
             dead.append(DeadPack(header.pack_id, header.size, len(header.places)))
     trash = len(list_trash(core.disk, core.layout))
-    return GcPlan(len(headers) - len(dead), kept_bytes, tuple(dead), partly, tuple(unreadable), trash, rules)
+    foldable = sum(
+        last - first + 1
+        for folder in folding.folders(core.disk, core.layout)
+        for first, last in folding.foldable(core.disk, folder)
+    )
+    return GcPlan(len(headers) - len(dead), kept_bytes, tuple(dead), partly, tuple(unreadable), trash, rules, foldable)
 
 
 def execute(core: Core, rules: Retention | None = None, patience: float = PATIENCE_SECONDS) -> GcPlan:
@@ -115,6 +127,8 @@ class Collection:
     young: set[str] = field(default_factory=set)
     """What is judged and may go back, but has not been in the trash for long enough to be deleted."""
     sizes: dict[str, int] = field(default_factory=dict)
+    has_folded: bool = False
+    """Whether entries stand in two files, one of which goes."""
 
     def __post_init__(self) -> None:
         self.gc_id = self.core.disk.new_id()
@@ -125,16 +139,20 @@ class Collection:
         found = plan(self.core)
         self.take_over()
         self.trash(found.dead)
+        self.fold()
         waiting = self.wait(patience)
+        folded = 0
         restored: tuple[str, ...] = ()
         deleted: tuple[str, ...] = ()
         if not waiting:
             restored = self.restore()
             deleted = self.delete()
+            folded = self.clear_folded()
         self.sweep()
         return replace(
             found,
             executed=True,
+            folded=folded,
             deleted=deleted,
             restored=restored,
             waiting_for=waiting,
@@ -174,9 +192,27 @@ class Collection:
         for folder in sorted(folders):
             self.core.disk.sync_folder(folder)
 
+    def fold(self) -> None:
+        """Copy old entries into folded files, as far as there is room; what is there already waits to be cleared."""
+        disk, layout = self.core.disk, self.core.layout
+        if self.is_shared:
+            return  # A lease may be invisible from here, so nothing could be cleared.
+        for folder in folding.folders(disk, layout):
+            for block in folding.foldable(disk, folder):
+                with suppress(OSError):
+                    folding.fold(disk, layout, self.gc_id, folder, block)
+            self.has_folded = self.has_folded or folding.is_doubled(disk, folder)
+
+    def clear_folded(self) -> int:
+        """Remove the files of entries that are folded."""
+        disk, layout = self.core.disk, self.core.layout
+        if not self.has_folded:
+            return 0
+        return sum(folding.clear(disk, folder) for folder in folding.folders(disk, layout))
+
     def wait(self, patience: float) -> tuple[str, ...]:
         """Wait for the operations that are alive now; return those that did not end in time."""
-        if not self.judged:
+        if not (self.judged or self.has_folded):
             return ()
         listed = leases.alive(self.core.disk, self.core.layout)
         waited = 0.0
