@@ -20,7 +20,7 @@ def test_another_way_leaves_an_attempt_behind(store: cairn.Store) -> None:
     assert store.commit("main/attempt-1").step == 4
     assert describe(store.load("main/attempt-1~1")) == describe(state(3))
     assert describe(store.load("step:3")) == describe(state(33))
-    with pytest.raises(cairn.NotFound, match="on an attempt that was left: main step 4"):
+    with pytest.raises(cairn.NotFound, match=r"attempts that were left have it: main/attempt-1@4 \("):
         store.commit("step:4")
     run.resume(step=1)
     run.commit(state(22), step=2)
@@ -31,6 +31,42 @@ def test_another_way_leaves_an_attempt_behind(store: cairn.Store) -> None:
         assert [again.commit(f"main/attempt-{n}").step for n in (1, 2)] == [4, 3]
 
 
+def test_a_step_on_several_attempts_is_named_by_each(store: cairn.Store) -> None:
+    """RUN/attempt-N@STEP is a commit of an attempt; a step that only attempts have is told with their names."""
+    run = store.run()
+    train(run, 1, 2, 3, 4)
+    for key in (40, 41):
+        run.resume(step=2)
+        run.commit(state(key), step=3)
+        run.commit(state(key + 1), step=4)
+    run.resume(step=2)
+    run.commit(state(50), step=3)
+    wanted = {
+        "main/attempt-1@4": 4,
+        "main/attempt-2@4": 41,
+        "main/attempt-3@4": 42,
+        "main/attempt-3@3": 41,
+        "main@3": 50,
+    }
+    assert {revision: describe(store.load(revision)) for revision in wanted} == {
+        revision: describe(state(key)) for revision, key in wanted.items()
+    }
+    with pytest.raises(cairn.NotFound, match=r"main/attempt-1@4 .*main/attempt-2@4 .*main/attempt-3@4 "):
+        store.commit("step:4")
+    with pytest.raises(cairn.NotFound, match="main/attempt-2 has no step 9"):
+        store.commit("main/attempt-2@9")
+    assert steps(store.log(revision="main/attempt-2")) == [4, 3, 2, 1]
+    summary = run.summary()
+    assert (summary.commits, summary.tip) == (3, run.tip)
+    assert [(line.name, line.commits, line.tip.step) for line in summary.attempts if line.tip] == [
+        ("main/attempt-1", 2, 4),
+        ("main/attempt-2", 2, 4),
+        ("main/attempt-3", 2, 4),
+    ]
+    store.rewind("main/attempt-2")
+    assert [line.name for line in run.summary().attempts] == ["main/attempt-1", "main/attempt-3", "main/attempt-4"]
+
+
 def test_resuming_and_going_the_same_way_leaves_none(store: cairn.Store) -> None:
     """The same state at the same step after a resume is a commit of its own on another line, or none at the tip."""
     run = store.run()
@@ -38,7 +74,7 @@ def test_resuming_and_going_the_same_way_leaves_none(store: cairn.Store) -> None
     run.resume()
     train(run, 3)
     assert steps(store.log()) == [3, 2, 1]
-    with pytest.raises(cairn.NotFound, match="0 attempts"):
+    with pytest.raises(cairn.NotFound, match="no attempts"):
         store.commit("main/attempt-1")
 
 
@@ -70,6 +106,49 @@ def test_the_reflog_tells_what_happened(store: cairn.Store) -> None:
     assert [move.op for move in moves] == ["undrop", "drop", "rewind", "commit", "commit"]
     assert [move.seq for move in moves] == [5, 4, 3, 2, 1]
     assert [move.commit for move in moves] == [None, None, first.id, second.id, first.id]
+    assert [move.attempt for move in moves] == [None, None, "main/attempt-1", None, None]
+
+
+def test_a_deleted_run_comes_back_while_its_bytes_are_there(store: cairn.Store) -> None:
+    """With its whole history, attempts and drops included; until then its commits are found by id."""
+    run = store.run()
+    commits = train(run, 1, 2, 3)
+    run.resume(step=2)
+    train(run, 4)
+    store.drop(["step:1"])
+    before = [list(store.log()), run.summary(), store.commit("main/attempt-1")]
+    store.delete_run("main")
+    assert (store.runs(), store.deleted_runs()) == ([], ["main"])
+    assert store.commit(commits[2].id[:12]) == commits[2]
+    back = store.undelete_run("main")
+    assert [list(store.log()), back.summary(), store.commit("main/attempt-1")] == before
+    assert store.deleted_runs() == []
+    train(back, 5)
+    store.delete_run("main")
+    store.undelete_run("main")
+    assert steps(store.log()) == [5, 4, 2, 1]
+    assert store.verify().ok
+    assert not store.gc().dead
+    with cairn.open(store.path) as again:
+        assert steps(again.log()) == [5, 4, 2, 1]
+
+
+def test_a_deleted_run_whose_bytes_are_gone_does_not_come_back(store: cairn.Store) -> None:
+    """The error names a commit and the way out; a run that was never deleted, renamed or is there is told so."""
+    train(store.run(), 1)
+    train(store.run("other"), 7, 8)
+    for name, words in (("main", "exists"), ("nobody", "was not deleted: expected one of none")):
+        with pytest.raises(cairn.CairnError, match=words):
+            store.undelete_run(name)
+    store.tag("kept", "other@7")
+    store.delete_run("other")
+    store.gc()
+    with pytest.raises(cairn.NotFound, match=r"cannot come back.*other step 8.*run create NAME ID"):
+        store.undelete_run("other")
+    assert store.create_run("again", "kept").tip is not None
+    store.rename_run("again", "anew")
+    with pytest.raises(cairn.NotFound, match="renamed to 'anew'"):
+        store.undelete_run("again")
 
 
 def test_every_form_of_revision(store: cairn.Store) -> None:
@@ -123,7 +202,7 @@ def test_every_form_of_revision(store: cairn.Store) -> None:
         ("main~4", "only 3 of 4"),
         ("best:accuracy:max", "it has loss"),
         ("abcdef0123", "begins with 'abcdef0123'"),
-        ("main/attempt-0", "0 attempts"),
+        ("main/attempt-0", "no attempts"),
         ("../main", "expected a run"),
         ("main\0", "expected a run"),
         ("🙂", "expected a run"),

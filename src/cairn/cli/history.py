@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.argument("revision", metavar="[REV]", required=False)
 @click.option("-n", "count", type=click.IntRange(min=1), metavar="N", help="Show only the newest N commits.")
 @run_option
 @json_option
 @pass_store
-def log(store: Store, count: int | None, run: str | None, as_json: bool) -> None:
-    """List the commits of a run's current line, newest first.
+def log(store: Store, revision: str | None, count: int | None, run: str | None, as_json: bool) -> None:
+    """List a run's commits, newest first.
 
-    Attempts that training left behind are not on the line; `cairn reflog` shows them. Times are UTC.
+    Those of the current line, or from REV back. Attempts that training left behind are not on the line;
+    `cairn run list` shows them. Times are UTC.
 
     \b
     Example:
       $ cairn log -n 5 --run main
+      $ cairn log main/attempt-1
     """
-    line = store.log(run) if run else store.default_run().log()
+    line = store.log(run, revision=revision) if run or revision else store.default_run().log()
     commits = list(islice(line, count))
     if as_json:
         print_json(commits)

@@ -41,8 +41,8 @@ def cli(context: click.Context, store: Path | None) -> None:
       $ cairn gc --keep-last 3 --dry-run
 
     REV names a commit: a run (its newest), a tag, latest, step:N, epoch:N (its last step), best:METRIC[:min|max],
-    RUN@N (step N of a run), RUN/attempt-N, or 6 and more digits of a commit id; each may be followed by ~N, N commits
-    back.
+    RUN@N (step N of a run), RUN/attempt-N[@N], or 6 and more digits of a commit id; each may be followed by ~N, N
+    commits back.
 
     --json prints one JSON document with the fields that the library's objects have, under the same names. Numbers that
     JSON lacks are the strings "NaN", "Infinity" and "-Infinity"; a blob is [id, bytes]; paths are strings.

@@ -60,7 +60,7 @@ def _list_tags(store: Store, as_json: bool) -> None:
 
 @click.group()
 def run() -> None:
-    """List, create, rename and delete runs.
+    """List, create, rename, delete and undelete runs.
 
     \b
     Example:
@@ -70,25 +70,40 @@ def run() -> None:
 
 
 @run.command(name="list")
+@click.option("--deleted", is_flag=True, help="List the runs that were deleted instead.")
 @json_option
 @pass_store
-def list_runs(store: Store, as_json: bool) -> None:
-    """List the runs.
+def list_runs(store: Store, deleted: bool, as_json: bool) -> None:
+    """List the runs, and the attempts that training left behind.
 
-    Each with the number of commits on its current line, and its newest commit.
+    Each with the number of commits on its line, those of an attempt without what it shares with the run, and its
+    newest commit. Attempts stay until they are dropped.
 
     \b
     Example:
       $ cairn run list
+      $ cairn log main/attempt-1
     """
-    handles = [store.run(name) for name in store.runs()]
-    found = [(handle.name, sum(1 for _ in handle.log()), handle.tip) for handle in handles]
+    if deleted:
+        _list_deleted(store, as_json)
+        return
+    found = [store.run(name).summary() for name in store.runs()]
     if as_json:
-        print_json([{"name": name, "commits": commits, "tip": tip} for name, commits, tip in found])
+        print_json(found)
     elif found:
         say(render.runs(found))
     else:
         note("No runs yet.")
+
+
+def _list_deleted(store: Store, as_json: bool) -> None:
+    names = store.deleted_runs()
+    if as_json:
+        print_json(names)
+    elif names:
+        say("\n".join(names))
+    else:
+        note("No run was deleted.")
 
 
 @run.command()
@@ -137,7 +152,23 @@ def delete(store: Store, name: str, as_json: bool) -> None:
       $ cairn run delete lower-lr
     """
     store.delete_run(name)
-    _done({"deleted": name}, f"Deleted run {name}; `cairn gc` frees the space.", as_json)
+    hint = f"`cairn gc` frees the space; until then `cairn run undelete {name}` takes it back"
+    _done({"deleted": name}, f"Deleted run {name}; {hint}.", as_json)
+
+
+@run.command()
+@click.argument("name")
+@json_option
+@pass_store
+def undelete(store: Store, name: str, as_json: bool) -> None:
+    """Bring a deleted run back, while its content is there.
+
+    \b
+    Example:
+      $ cairn run undelete lower-lr
+    """
+    tip = store.undelete_run(name).tip
+    _done({"name": name, "tip": tip}, f"Run {name} is back at {render.commit(tip) if tip else 'no commit'}", as_json)
 
 
 def _done(document: object, message: str, as_json: bool) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cairn.history.commit import Commit
     from cairn.history.journal import Tag
     from cairn.history.replay import Move
+    from cairn.history.run import Summary
     from cairn.store.listing import Item
 
 
@@ -84,10 +85,17 @@ def show(made: Commit, tags: Iterable[str], inside: str) -> str:
 def reflog(moves: Iterable[Move]) -> str:
     """One line for each thing that happened to a run."""
     rows = [
-        (str(move.seq), text.seconds(move.time), move.op, text.short(move.commit or ""), text.first_line(move.text))
+        (
+            str(move.seq),
+            text.seconds(move.time),
+            move.op,
+            text.short(move.commit or ""),
+            move.attempt or "",
+            text.first_line(move.text),
+        )
         for move in moves
     ]
-    return text.table(("entry", "time", "what", "commit", "text"), rows, (0,)) if rows else ""
+    return text.table(("entry", "time", "what", "commit", "leaves", "text"), rows, (0,)) if rows else ""
 
 
 def tags(found: Mapping[str, Tag]) -> str:
@@ -99,19 +107,21 @@ def tags(found: Mapping[str, Tag]) -> str:
     return text.table(("tag", "commit", "run", "step", "set"), rows, (3,)) if rows else ""
 
 
-def runs(found: Iterable[tuple[str, int, Commit | None]]) -> str:
-    """One line for each run: its name, the length of its line, its tip."""
+def runs(found: Iterable[Summary]) -> str:
+    """One line for each run and each attempt: its name, the length of its line, its tip."""
     rows = [
         (
-            name,
-            str(length),
-            text.short(tip.id) if tip else "",
-            optional(tip.step) if tip else "",
-            text.seconds(tip.time) if tip else "",
+            text.safe(line.name),
+            str(line.commits),
+            text.short(line.tip.id) if line.tip else "",
+            optional(line.tip.step) if line.tip else "",
+            text.seconds(line.tip.time) if line.tip else "",
+            dropped(line.tip) if line.tip else "",
         )
-        for name, length, tip in found
+        for run in found
+        for line in (run, *run.attempts)
     ]
-    return text.table(("run", "commits", "newest", "step", "time"), rows, (1, 3)) if rows else ""
+    return text.table(("run", "commits", "newest", "step", "time", "marks"), rows, (1, 3)) if rows else ""
 
 
 def components(items: Iterable[Item]) -> str:

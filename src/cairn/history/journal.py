@@ -110,8 +110,8 @@ class Journal:
         raise NotFound(f"run {name!r}: expected one of {', '.join(live) or 'no runs yet'}")
 
     def with_prefix(self, prefix: str) -> Iterator[Commit]:
-        """Yield the commits of runs that exist whose ids begin with hex digits, a commit of two runs twice."""
-        for run in self.live_runs().values():
+        """Yield the commits whose ids begin with hex digits, those of runs that exist last; some come twice."""
+        for run in sorted(self.runs().values(), key=lambda run: run.exists):
             commits = run.state.commits
             yield from map(commits.at, commits.rows_with_prefix(prefix))
 

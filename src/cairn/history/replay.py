@@ -111,7 +111,8 @@ class Replay:
         if error is not None and name != self.name:
             self.bad.append((entry, error))
         state.exists, state.renamed_to = True, None
-        if len(self.state.commits.rows):
+        old = self.state.commits.rows.ids
+        if old and not state.commits.rows.ids.startswith(old):
             self.former.append(self.state.commits)
         self.state = state
         return state.tip, f"continues {name}"

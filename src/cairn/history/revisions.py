@@ -1,7 +1,7 @@
 """Revisions: the words that name a commit.
 
-`latest`, a run, a tag, `step:N`, `epoch:N`, `best:METRIC[:min|max]`, `RUN@N`, `RUN/attempt-N`, or six and more digits
-of a commit id; each may be followed by `~N`, N steps back by first parents. A name wins over an id prefix.
+`latest`, a run, a tag, `step:N`, `epoch:N`, `best:METRIC[:min|max]`, `RUN@N`, `RUN/attempt-N[@N]`, or six and more
+digits of a commit id; each may be followed by `~N`, N steps back by first parents. A name wins over an id prefix.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from cairn.history import names
 from cairn.history.commit import Commit
 from cairn.history.commits import NONE
 from cairn.history.journal import Journal
+from cairn.history.replay import attempt_name
 from cairn.history.run import Run
 
 _BACK = re.compile(r"(.+)~([0-9]{1,9})", re.ASCII)
 _NUMBERED = re.compile(r"(step|epoch):([0-9]{1,16})", re.ASCII)
 _BEST = re.compile(r"best:(.+?)(?::(min|max))?")
 _AT = re.compile(r"([^@]+)@([0-9]{1,16})", re.ASCII)
-_ATTEMPT = re.compile(r"(.+)/attempt-([0-9]{1,9})", re.ASCII)
+_ATTEMPT = re.compile(r"([^/@]+)/attempt-([0-9]{1,9})(?:@([0-9]{1,16}))?", re.ASCII)
 _PREFIX = re.compile(r"[0-9a-f]{6,64}", re.ASCII)
 
 DEFAULT_RUN = "main"
@@ -44,10 +45,10 @@ def resolve(journal: Journal, revision: str, run: str | None = None) -> Commit:
         return _numbered(choose_run(journal, run), match[1], int(match[2]))
     if match := _BEST.fullmatch(revision):
         return best(choose_run(journal, run), match[1], match[2])
+    if match := _ATTEMPT.fullmatch(revision):
+        return _attempt(journal.existing(match[1]), int(match[2]), match[3])
     if match := _AT.fullmatch(revision):
         return _numbered(journal.existing(match[1]), "step", int(match[2]))
-    if match := _ATTEMPT.fullmatch(revision):
-        return _attempt(journal.existing(match[1]), int(match[2]))
     return _named(journal, revision)
 
 
@@ -100,7 +101,7 @@ def _numbered(run: Run, kind: str, number: int) -> Commit:
     numbers = getattr(commits.rows, f"{kind}s")
     others = [row for row in range(commits.begin, len(numbers)) if numbers[row] == number][:_MOST]
     if others:
-        hint = f"it is on an attempt that was left: {_list(map(commits.at, others))}; name it by its id"
+        hint = f"attempts that were left have it: {_list_attempts(run, others)}"
     else:
         on_line = {numbers[row] for part in run.line_rows() for row in part} - {NONE}
         near = sorted(heapq.nsmallest(5, on_line, key=lambda n: abs(n - number)))
@@ -108,11 +109,21 @@ def _numbered(run: Run, kind: str, number: int) -> Commit:
     raise NotFound(f"run {run.name!r} has no {kind} {number} on its current line; {hint}")
 
 
-def _attempt(run: Run, number: int) -> Commit:
-    attempts = run.state.attempts
-    if not 1 <= number <= len(attempts):
-        raise NotFound(f"run {run.name!r} has {len(attempts)} attempts that were left, not {number}")
-    return run.state.commits[attempts[number - 1]]
+def _attempt(run: Run, number: int, step: str | None) -> Commit:
+    ends = run.state.attempt_rows
+    if not 1 <= number <= len(ends):
+        raise NotFound(f"run {run.name!r} has {_some(len(ends), 'attempt')} that were left, not {number}")
+    commits = run.state.commits
+    if step is None:
+        return commits.at(ends[number - 1])
+    row = commits.last_with("steps", int(step), commits.line(ends[number - 1]))
+    if row is None:
+        raise NotFound(f"{attempt_name(run.name, number)} has no step {step}; `cairn log` with that name lists it")
+    return commits.at(row)
+
+
+def _some(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number or 'no'} {what}s"
 
 
 def _named(journal: Journal, name: str) -> Commit:
@@ -154,6 +165,17 @@ def _back(journal: Journal, commit: Commit, count: int) -> Commit:
             raise NotFound(f"{commit} has no parent: only {back} of {count} steps back exist")
         commit = parent
     return commit
+
+
+def _list_attempts(run: Run, rows: list[int]) -> str:
+    """Name commits that are not on the current line by their attempts, which are revisions."""
+    attempts = run.attempts()
+    named = []
+    for row in rows:
+        commit = run.state.commits.at(row)
+        name = next((name for name, own in attempts.items() if row in own), None)
+        named.append(f"{name}@{commit.step} ({commit.id[:12]})" if name and commit.step is not None else str(commit))
+    return ", ".join(named)
 
 
 def _list(commits: Iterable[Commit]) -> str:

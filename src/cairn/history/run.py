@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from cairn.errors import Conflict, Damaged
 from cairn.history import snapshot
 from cairn.history.commit import Commit
 from cairn.history.commits import NONE
-from cairn.history.replay import Move, Replay
+from cairn.history.replay import Move, Replay, attempt_name
 from cairn.history.snapshot import Snapshot
 from cairn.history.state import State
 from cairn.io.disk import Disk
@@ -20,6 +22,22 @@ MAX_RENAMES = 50
 
 _KEPT = ("exists", "tip_row", "attempt_rows", "started_row", "renamed_to")
 """What a snapshot holds of a state besides its commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of training: how many commits it has for itself, and the newest."""
+
+    name: str
+    commits: int
+    tip: Commit | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary(Line):
+    """A run's current line, and the attempts that are not on it."""
+
+    attempts: tuple[Line, ...]
 
 
 class Run:
@@ -179,6 +197,27 @@ class Run:
         commits = self.state.commits
         row = self.state.tip_row if start is None else commits.row_of(start)
         return [] if row is None or row == NONE else commits.line(row)
+
+    def attempts(self) -> dict[str, list[int]]:
+        """Return the rows of each attempt that are not on the current line, newest first, by its name.
+
+        One that the run went back to is part of the line, and no attempt any more.
+        """
+        line = self.line_rows()
+        found = {}
+        for number, end in enumerate(self.state.attempt_rows, 1):
+            rows = (row for part in self.state.commits.line(end) for row in part)
+            own = list(takewhile(lambda row: not any(row in part for part in line), rows))
+            if own:
+                found[attempt_name(self.name, number)] = own
+        return found
+
+    def summary(self) -> Summary:
+        """Return how long the current line is, where it ends, and the same of its attempts. Raises Damaged."""
+        self.check_tip()
+        at = self.state.commits.at
+        attempts = tuple(Line(name, len(rows), at(rows[0])) for name, rows in self.attempts().items())
+        return Summary(self.name, sum(map(len, self.line_rows())), self.tip, attempts)
 
     def is_on_line(self, commit: Commit, start: str | None) -> bool:
         """Whether a commit is on the line that ends at another one."""

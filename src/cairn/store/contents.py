@@ -15,6 +15,7 @@ from cairn.store import content, diff, usage
 from cairn.store.core import Core
 from cairn.store.diff import Diff
 from cairn.store.listing import Item
+from cairn.store.undeleting import is_deleted
 from cairn.store.usage import Usage
 
 
@@ -51,6 +52,10 @@ class Contents:
         """Return the names of the runs."""
         return sorted(self._core.journal.live_runs())
 
+    def deleted_runs(self) -> list[str]:
+        """Return the names of runs that were deleted; `undelete_run` brings one back while its content is there."""
+        return sorted(name for name, run in self._core.journal.runs().items() if is_deleted(run))
+
     def tags(self) -> dict[str, Tag]:
         """Return the tags by name."""
         return self._core.journal.tags()
@@ -59,8 +64,15 @@ class Contents:
         """Return the commit that a revision names. Raises NotFound with the candidates."""
         return revisions.resolve(self._core.journal, revision, run)
 
-    def log(self, run: str | None = None) -> Iterator[Commit]:
-        """Yield the commits of a run's current line, newest first. Raises Damaged after those that can be read."""
+    def log(self, run: str | None = None, *, revision: str | None = None) -> Iterator[Commit]:
+        """Yield the commits of a run's current line, newest first, or from a commit back, such as an attempt.
+
+        Raises Damaged after those that can be read.
+        """
+        if revision is not None:
+            start = self.commit(revision, run)
+            yield from self._core.journal.run(start.run).line(start.id)
+            return
         chosen = revisions.choose_run(self._core.journal, run)
         yield from chosen.line()
         chosen.check_tip()

@@ -12,6 +12,7 @@ from cairn.errors import Busy, Conflict, UsageError
 from cairn.history import revisions
 from cairn.history.commit import Commit, check_metrics, check_step
 from cairn.history.replay import Move
+from cairn.history.run import Summary
 from cairn.io.explain import explained, written_out
 from cairn.io.leases import reading
 from cairn.store import content, publish
@@ -194,6 +195,10 @@ class RunHandle:
         run = self._core.journal.run(self.name)
         yield from run.line() if run.exists else ()
         run.check_tip()
+
+    def summary(self) -> Summary:
+        """Return how long the current line is, where it ends, and the same of the attempts that were left behind."""
+        return self._core.journal.existing(self.name).summary()
 
     def reflog(self) -> list[Move]:
         """Return what happened to the run, newest first."""

@@ -12,7 +12,7 @@ from cairn.io.disk import Disk
 from cairn.io.explain import explained
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
-from cairn.store import config, gc, indexing, publish, reach, renaming, retention, verify
+from cairn.store import config, gc, indexing, publish, reach, renaming, retention, undeleting, verify
 from cairn.store.contents import Contents
 from cairn.store.core import assemble
 from cairn.store.gc import GcPlan
@@ -46,6 +46,11 @@ class Store(Contents):
     def rename_run(self, old: str, new: str) -> None:
         """Give a run another name; the old one becomes free."""
         renaming.rename_run(self._core, old, new)
+
+    def undelete_run(self, name: str) -> RunHandle:
+        """Bring a deleted run back. Raises Dropped when some of its content is gone."""
+        undeleting.undelete_run(self._core, name)
+        return self.run(name)
 
     def delete_run(self, name: str) -> None:
         """End a run. Its content goes with the next gc, except what a tag or another run needs."""
