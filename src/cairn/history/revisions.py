@@ -77,8 +77,7 @@ def best(run: Run, metric: str, direction: str | None) -> Commit:
 
     NaN and a missing value rank worst. Without a direction, a metric called like a loss or an error is minimised.
     """
-    if direction is None:
-        direction = "min" if re.search(r"loss|error|err$|perplexity|ppl", metric) else None
+    direction = direction or direction_of(metric)
     if direction is None:
         raise UsageError(f"best:{metric}: say which is better, best:{metric}:min or best:{metric}:max")
     sign = 1 if direction == "min" else -1
@@ -87,6 +86,11 @@ def best(run: Run, metric: str, direction: str | None) -> Commit:
         known = sorted({name for commit in run.line() for name in commit.metrics})
         raise NotFound(f"run {run.name!r} has no number for metric {metric!r}; it has {', '.join(known) or 'none'}")
     return min(ranked, key=lambda commit: sign * commit.metrics[metric])
+
+
+def direction_of(metric: str) -> str | None:
+    """Return which values of a metric are better, as far as its name tells: `min` for losses and errors."""
+    return "min" if re.search(r"loss|error|err$|perplexity|ppl", metric) else None
 
 
 def _numbered(run: Run, kind: str, number: int) -> Commit:

@@ -45,9 +45,11 @@ class Wound:
 class Log:
     """Reads a log once and then only what is new."""
 
-    def __init__(self, disk: Disk, folder: Path) -> None:
+    def __init__(self, disk: Disk, folder: Path, *, above: int = 1) -> None:
+        """Read the log in a folder; `above` counts the folders over it that come and go with their content."""
         self._disk = disk
         self.folder = folder
+        self._folders = (*reversed(folder.parents[:above]), folder)
         self.entries: list[Entry] = []
         self.wounds: list[Wound] = []
         self.strangers: list[Path] = []
@@ -106,7 +108,7 @@ class Log:
         seq = document["seq"]
         self._check_newest(document["previous"])
         if seq == 1:
-            for folder in (self.folder.parent, self.folder):
+            for folder in self._folders:
                 self._disk.make_folder(folder, sync=False)
                 # Also when it is there: whoever made it may not have come to this.
                 self._disk.sync_folder(folder.parent)
