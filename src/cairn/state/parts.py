@@ -36,6 +36,8 @@ def parse(text: str) -> Part:
     component, colon, pattern = text.partition(":")
     pattern = pattern.strip("/")
     names = pattern.split("/") if colon else []
+    if any("\ud800" <= character <= "\udfff" for character in pattern):
+        raise UsageError(f"part {text!r:.120}: expected text that UTF-8 can spell; write ? for a byte that is no text")
     if COMPONENT_NAME.fullmatch(component) is None or not all(names) or {".", ".."}.intersection(names):
         raise UsageError(
             f"part {text!r:.120}: expected a component, as in optimizer, or a component and a path in the folder that "

@@ -34,9 +34,8 @@ def keep(core: Core, texts: Iterable[str], run: str | None) -> Rules:
     new = [StoredRule(str(rule), run) for rule in parse_all(texts)]
 
     def change(rules: Rules) -> Rules:
-        for rule in new:
-            rules = (*(each for each in rules if _subject(each) != _subject(rule)), rule)
-        return rules
+        by_subject = {_subject(each): each for each in rules}
+        return tuple((by_subject | {_subject(each): each for each in new}).values())
 
     return _change(core, change)
 

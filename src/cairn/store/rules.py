@@ -188,8 +188,8 @@ Rule = Whole | OnlyLast
 
 def parse(text: str) -> Rule:
     """Read a rule. Raises UsageError."""
-    if not isinstance(text, str):
-        raise UsageError(f"rule: expected text such as last:3, found {text!r:.80}")
+    if type(text) is not str or any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError(f"rule: expected text that UTF-8 can spell, such as last:3, found {text!r:.80}")
     word, _, rest = text.partition(":")
     if word == "last":
         return Last(_count(text, rest))
