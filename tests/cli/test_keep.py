@@ -135,7 +135,7 @@ def test_an_attempt_is_given_up_as_a_whole(store: Path, cairn: Call) -> None:
                 run.commit({"x": np.full(9, step)}, step=step)
     cairn("tag", "good", "main/attempt-1~1")
     out = cairn("gc", "--keep-last", "1", "--dry-run")[1]
-    assert "main/attempt-1, 3 commits, until it is dropped on purpose" in out
+    assert "attempt main/attempt-1, 3 commits, until it is dropped on purpose" in out
     status, out, err = cairn("drop", "main/attempt-1")
     assert out.startswith("Dropped the content of main step 60 (")
     assert "main/attempt-1 has 2 commits left; --attempt drops all of them that nothing keeps." in err

@@ -11,6 +11,7 @@ from cairn.cli.render import optional
 if TYPE_CHECKING:
     from cairn.history.commit import Commit
     from cairn.history.settings import StoredRule
+    from cairn.store.attempts import Attempt
     from cairn.store.retention import Retention
 
 SHOWN = 10
@@ -31,7 +32,7 @@ def retention(found: Retention, *, rules: bool = True) -> str:
     reduced = [_row("reduce", each.commit, ", ".join(each.reasons)) for each in found.reduced]
     dropped = [_row("drop", made, "no rule keeps it") for made in found.dropped]
     attempts = [
-        _row("keep", each.commits[0], f"{each.name}, {_commits(each.commits)}, until it is dropped on purpose")
+        _row("keep", (*each.commits, *each.shared)[0], f"attempt {_attempt(each)}, until it is dropped on purpose")
         for each in found.attempts
     ]
     rows = [*some(kept), *some(attempts), *some(reduced), *some(dropped)]
@@ -66,6 +67,11 @@ def _in_force(found: Retention) -> str:
     stored = ", ".join(text.safe(str(each)) for each in found.stored)
     given = ", ".join(text.safe(str(each)) for each in found.given)
     return f"Stored rules: {stored}" + (f"; and given here: {given}" if given else "")
+
+
+def _attempt(each: Attempt) -> str:
+    shared = f" and {len(each.shared)} shared with another" if each.shared else ""
+    return f"{each.name}, {_commits(each.commits)}{shared}"
 
 
 def _row(verb: str, made: Commit, reason: str) -> Cells:

@@ -53,9 +53,10 @@ def drop(
         raise click.UsageError("--attempt drops whole commits; leave out --only")
     if attempt:
         commits = [commit for name in revisions for commit in store.drop_attempt(name)]
+        _decided(commits, "Dropped the content of", as_json, "Nothing to do: what is only on it was dropped before.")
     else:
         commits = store.drop(revisions, run=run, only=only or None)
-    _decided(commits, f"Dropped {text.safe(', '.join(only)) or 'the content'} of", as_json)
+        _decided(commits, f"Dropped {text.safe(', '.join(only)) or 'the content'} of", as_json)
     if commits and not as_json:
         note("`cairn gc` frees the space; until then `cairn undrop` takes it back.")
     for name in revisions if not as_json else ():
@@ -69,6 +70,9 @@ def _tell_rest(store: Store, revision: str) -> None:
         if left.name == revision and left.commits:
             count = text.count(len(left.commits), "commit")
             note(f"{revision} has {count} left; --attempt drops all of them that nothing keeps.")
+        if left.name == revision and left.shared:
+            count = text.count(len(left.shared), "commit")
+            note(f"{revision} shares {count} with another attempt; they go when that is given up, too.")
 
 
 @click.command()
@@ -86,13 +90,15 @@ def undrop(store: Store, revisions: tuple[str, ...], run: str | None, as_json: b
     _decided(store.undrop(revisions, run=run), "Keeping again", as_json)
 
 
-def _decided(commits: list[Commit], verb: str, as_json: bool) -> None:
+def _decided(
+    commits: list[Commit], verb: str, as_json: bool, nothing: str = "Nothing to do: all of it was dropped before."
+) -> None:
     if as_json:
         print_json(commits)
     elif commits:
         say("\n".join(f"{verb} {render.commit(commit)}" for commit in commits))
     else:
-        note("Nothing to do: all of it was dropped before.")
+        note(nothing)
 
 
 @click.command()

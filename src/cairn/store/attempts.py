@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from cairn.errors import NotFound, UsageError
 from cairn.history.commit import Commit
@@ -15,29 +16,27 @@ _NAME = re.compile(r"(.+)/attempt-([1-9][0-9]{0,8})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt, and the commits that are only on it and whose content is kept, newest first."""
+    """An attempt, and its commits whose content is kept, newest first."""
 
     name: str
     commits: tuple[Commit, ...]
+    """Those that are only on it."""
+    shared: tuple[Commit, ...] = ()
+    """Those on the way to another attempt as well; they go with the last of these."""
 
 
 def attempts(run: Run) -> list[Attempt]:
-    """Return the attempts of a run, in the order in which they came.
-
-    A commit on the way to several belongs to the last of them whose end is kept. Raises Damaged where the history is.
-    """
-    elsewhere = {commit.id for commit in run.line()}
+    """Return the attempts of a run, in the order in which they came. Raises Damaged where the history is."""
+    line = {commit.id for commit in run.line()}
+    ways = [list(takewhile(lambda commit: commit.id not in line, run.line(end))) for end in run.state.attempts]
     found = []
-    for number, end in reversed(list(enumerate(run.state.attempts, 1))):
-        own = []
-        for commit in run.line(end):
-            if commit.id in elsewhere:
-                break
-            own.append(commit)
-        if own and not own[0].is_dropped:
-            elsewhere.update(commit.id for commit in own)
-        found.append(Attempt(f"{run.name}/attempt-{number}", tuple(each for each in own if not each.is_dropped)))
-    return found[::-1]
+    for number, way in enumerate(ways, 1):
+        others = {each.id for other in ways if other is not way and other and not other[0].is_dropped for each in other}
+        kept = [commit for commit in way if not commit.is_dropped]
+        own = tuple(commit for commit in kept if commit.id not in others)
+        shared = tuple(commit for commit in kept if commit.id in others)
+        found.append(Attempt(f"{run.name}/attempt-{number}", own, shared))
+    return found
 
 
 def named(journal: Journal, name: str) -> Attempt:

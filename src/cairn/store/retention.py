@@ -133,9 +133,10 @@ def _plan_run(
     core: Core, run: Run, rules: list[Rule], always: Mapping[str, list[str]], *, drop_attempts: bool
 ) -> Retention:
     verdict = judge(list(run.line()), rules, always)
-    left = [each for each in attempts(run) if each.commits]
-    stay = [Kept(commit, tuple(always[commit.id])) for each in left for commit in each.commits if commit.id in always]
-    gone = [commit for each in left for commit in each.commits if commit.id not in always]
+    left = [each for each in attempts(run) if each.commits or each.shared]
+    aside = {commit.id: commit for each in left for commit in (*each.commits, *each.shared)}.values()
+    stay = [Kept(commit, tuple(always[commit.id])) for commit in aside if commit.id in always]
+    gone = [commit for commit in aside if commit.id not in always]
     kept = [Kept(commit, reasons) for commit, reasons in verdict.kept]
     return Retention(
         stored=(),
