@@ -130,9 +130,9 @@ def gc(
 ) -> None:
     """Free the space of what nothing needs.
 
-    First commits are dropped that no rule keeps: neither a stored one of `cairn keep` nor one given here. Rules add
-    up, so an option can only keep more than the stored rules do; with --no-rules the options alone decide. Without any
-    rule for whole commits none is dropped. The newest commit of a run, tagged commits and those that a run started
+    First commits are dropped that no rule keeps: neither a stored one of `cairn keep` nor one given here. Rules add up,
+    so what a stored rule keeps goes only with --no-rules, where the options alone decide. Without any rule for whole
+    commits none is dropped. The newest commit of a run, tagged commits and those that a run started
     from are always kept, and attempts unless --drop-attempts. --run limits the options to one run.
 
     Says what each rule keeps, which packs go, what was freed, and what has to wait and why. Others may commit and read

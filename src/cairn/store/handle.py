@@ -141,7 +141,7 @@ class RunHandle:
             if found.drops_nothing:
                 return found
             with config.reserve_freed(core.disk, core.layout):
-                found = retention.apply(core, asked, self.name)
+                found = retention.apply(core, asked, found, self.name)
                 if gc:
                     with suppress(Busy):
                         collect(core, patience=0)

@@ -102,27 +102,24 @@ def plan(core: Core, asked: Asked, only: str | None = None) -> Retention:
     )
 
 
-def apply(core: Core, asked: Asked, only: str | None = None) -> Retention:
-    """Record what the rules drop; nothing is written when that was done before.
+def apply(core: Core, asked: Asked, found: Retention, only: str | None = None) -> Retention:
+    """Record what a plan drops; nothing is written when that was done before.
 
     What came while the rules were judged (a tag, a rewind, another rule) lets them be judged again.
     """
-    tries = _TRIES
-    while True:
-        tries -= 1
-        tips = {name: run.state.tip for name, run in core.journal.live_runs().items()}
-        found = plan(core, asked, only)
+    for tries_left in reversed(range(_TRIES)):
         if found.drops_nothing:
-            return found
+            break
         # What gc would stop at is found before anything is recorded.
         check_history(core)
         try:
-            _record(core, asked, found, tips)
+            _record(core, asked, found)
+            break
         except Conflict:
-            if not tries:
+            if not tries_left:
                 raise
-        else:
-            return found
+        found = plan(core, asked, only)
+    return found
 
 
 def _rules_of(core: Core, run: Run, stated: Iterable[StoredRule]) -> list[Rule]:
@@ -161,7 +158,11 @@ def _has(core: Core, commit: Commit, limit: OnlyLast) -> bool:
         return False  # What cannot be read is given up by a person, not by a rule; verify and gc name it.
 
 
-def _record(core: Core, asked: Asked, found: Retention, tips: Mapping[str, str | None]) -> None:
+def _record(core: Core, asked: Asked, found: Retention) -> None:
+    tips: dict[str, str] = {}
+    for kept in found.kept:
+        tips.setdefault(kept.commit.run, kept.commit.id)  # The newest comes first, and is always kept.
+
     def check(core: Core, run: Run, commits: Collection[Commit]) -> None:
         check_free(core.journal, commits)
         if asked.stored and keeping.stored(core) != found.stored:

@@ -163,12 +163,12 @@ class Store(Contents):
         if run is not None and not asked.given and not drop_attempts:
             raise UsageError("run: expected together with keep, keep_last or drop_attempts, which it limits to one run")
         applies = asked.given or drop_attempts or (stored_rules and self.rules())
+        rules = retention.plan(self._core, asked) if applies else None
         if dry_run:
-            rules = retention.plan(self._core, asked) if applies else None
             with explained("planning gc", self.path), reading(self._core.disk, self._core.layout, "gc --dry-run"):
                 return gc.plan(self._core, rules)
         with config.reserve_freed(self._core.disk, self._core.layout):
-            rules = retention.apply(self._core, asked) if applies else None
+            rules = retention.apply(self._core, asked, rules) if rules else None
             return gc.execute(self._core, rules, patience)
 
     def verify(self, revisions: Iterable[str] = (), *, run: str | None = None) -> Report:
