@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.files import trees
 
 import cairn
 from cairn.state.walk import walk
@@ -214,3 +221,45 @@ def test_only_the_dropped_file_is_freed(tmp_path: Path) -> None:
         assert plan.partly_dead_bytes >= 5000
         store.gc()
         assert store.verify().ok
+
+
+def leftover(plan: trees.Plan, pattern: list[bytes], above: tuple[bytes, ...] = ()) -> trees.Plan:
+    """What is left of a folder, told by a reading of the pattern that knows nothing of cairn's."""
+    left: trees.Plan = {}
+    for name, what in plan.items():
+        path = (*above, name)
+        if re.fullmatch(b"/".join(pattern), b"/".join(path), re.DOTALL):
+            continue
+        inside = what[0] if isinstance(what, tuple) else None
+        left[name] = (leftover(inside, pattern, path), what[1]) if isinstance(inside, dict) else what  # type: ignore[index] # a folder
+    return left
+
+
+WORDS = {"*": b"[^/]*", "?*": b"[^/]+", "a": b"a", "[!a-z]*": b"[^a-z/][^/]*"}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plan=trees.plans(2), words=st.lists(st.sampled_from(list(WORDS)), min_size=1, max_size=3))
+def test_what_is_needed_are_the_blobs_of_what_is_left(plan: trees.Plan, words: list[str]) -> None:
+    """For any folder and any pattern: no blob of another file is missed, and none is kept that only these need."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        trees.make(os.fsencode(place / "whole"), plan)
+        trees.make(os.fsencode(place / "left"), leftover(plan, [WORDS[word] for word in words]))
+        with cairn.init(place / "store") as store:
+            for step in (1, 2):
+                store.run().commit({"files": cairn.folder(place / "whole"), "step": [step]}, step=step)
+            store.run().commit({"files": cairn.folder(place / "left"), "step": [3]}, step=3)
+            with suppress(cairn.NotFound):
+                store.drop(["step:1"], only=[f"files:{'/'.join(words)}"])
+            needed, expected = (
+                {node.ref.id for node in walk(made.root, store._core.tree, made.dropped) if not node.is_tree}
+                for made in map(store.commit, ("step:1", "step:3"))
+            )
+            assert needed == expected
+            store.gc()
+            assert store.verify().ok
+            store.checkout("step:2", place / "out", only=["files"])
+            assert trees.told(place / "out") == trees.told(place / "whole")
+        for above, _, _ in os.walk(place):
+            Path(above).chmod(0o700)
