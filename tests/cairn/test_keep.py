@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cairn import folders
 from tests.cairn.describe import describe
@@ -195,18 +196,22 @@ def test_rules_count_each_run_by_itself(store: cairn.Store) -> None:
 
 
 def test_only_what_the_other_run_does_not_need_goes(store: cairn.Store) -> None:
-    """GCSHARE-01: of two runs one is deleted; a run whose name begins like its name stays whole."""
-    for name, weights in (("r", (1, 2)), ("r2", (2, 3))):
-        run = store.run(name)
-        for step, value in enumerate(weights):
-            run.commit({"ema": state(value), "ema2": [value]}, step=step)
-    pack = min(folders.packs(store.path), key=lambda path: path.stat().st_mtime_ns)
+    """GCSHARE-01: a run is deleted, and a component dropped; those whose names begin like theirs stay whole."""
+
+    def weights(value: int) -> dict[str, object]:
+        return {"ema": np.full(100, value), "ema2": np.full(100, -value)}
+
+    store.run("r").commit(weights(1), step=0)
+    packs = folders.packs(store.path)
+    for name, step, value in (("r", 1, 2), ("r2", 0, 2), ("r2", 1, 3)):
+        store.run(name).commit(weights(value), step=step)
     store.delete_run("r")
+    store.drop(["r2@0"], only=["ema"])
     plan = store.gc(dry_run=True)
-    assert [dead.id for dead in plan.dead] in ([pack.stem], [])
-    store.gc()
-    for step, value in enumerate((2, 3)):
-        assert describe(store.load(f"r2@{step}")["ema"]) == describe(state(value))
+    assert [(dead.id, dead.bytes) for dead in plan.dead] == [(path.stem, path.stat().st_size) for path in packs]
+    assert store.gc().freed_bytes == plan.dead_bytes
+    assert describe(store.load("r2@0", only={"ema2"})) == describe({"ema2": weights(2)["ema2"]})
+    assert describe(store.load("r2@1")) == describe(weights(3))
     assert store.verify().ok
 
 
@@ -249,14 +254,15 @@ def test_a_commit_that_failed_costs_no_other(tmp_path: Path) -> None:
 
 
 def test_the_newest_is_the_last_committed_whatever_its_number(store: cairn.Store) -> None:
-    """LATEST-01: lower steps may come later; rules and `latest` go by the order of commits, numbers never by text."""
+    """LATEST-01: `latest` and rules go by the order of commits, where lower steps may come later; none by text."""
     run = store.run()
-    train(run, 9, 10, 99, 100, 9000, 10000, 900000, 1000000)
+    train(run, 99, 1000000, 9, 10000, 100, 9000, 10, 900000)
     store.tag("handpicked", "step:9")
-    assert store.commit("latest").step == 1000000
-    store.keep(["last:2"])
+    assert store.commit("latest").step == 900000
+    assert [store.commit(f"step:{step}").step for step in (9, 10, 99, 100)] == [9, 10, 99, 100]
+    store.keep(["last:2", "every:10000"])
     run.apply_rules()
-    assert kept(store) == [1000000, 900000, 9]
+    assert kept(store) == [900000, 10, 10000, 9, 1000000]
 
 
 def test_a_rule_goes_with_its_run(store: cairn.Store) -> None:
