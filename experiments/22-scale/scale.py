@@ -1,7 +1,7 @@
 """Build stores of up to 100 000 commits and 1 000 000 blobs, and measure what people do with them.
 
-    python experiments/22-scale/run.py                  # some forty minutes on two cores, 2 GiB of disk
-    python experiments/22-scale/run.py --sizes 1000     # a minute
+    python experiments/22-scale/scale.py                  # some forty minutes on two cores, 2 GiB of disk
+    python experiments/22-scale/scale.py --sizes 1000     # a minute
 
 Every command is a process of its own, as a person would start it; its time is the whole process, its memory the most
 that was resident. The stores are built through the library, with fsync left out; what is measured has it.

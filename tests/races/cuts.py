@@ -22,6 +22,7 @@ from tests.races.scenes import (
     delete,
     drop,
     gc,
+    keep,
     look,
     rename,
     rewind,
@@ -48,6 +49,8 @@ OPERATIONS: dict[str, Operation] = {
     "rename": rename("side", "moved"),
     "delete": delete("side"),
     "gc": gc(keep_last=1),
+    "gc of a part": gc(keep=("optimizer:1",)),
+    "keep": keep("last:100"),
 }
 
 

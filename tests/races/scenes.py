@@ -60,9 +60,20 @@ def commit(key: str, step: int, run: str = "main") -> Operation:
     return lambda store: store.run(run).commit(state(key), step=step, message=key)
 
 
-def gc(keep_last: int | None = None, patience: float = 0) -> Operation:
-    """Free space, by default without waiting for anybody; with a rule, drop first."""
-    return lambda store: store.gc(keep_last=keep_last, run="main" if keep_last else None, patience=patience)
+def gc(keep_last: int | None = None, patience: float = 0, keep: tuple[str, ...] = ()) -> Operation:
+    """Free space, by default without waiting for anybody; with rules, drop first."""
+    run = "main" if keep_last or keep else None
+    return lambda store: store.gc(keep=keep, keep_last=keep_last, run=run, patience=patience)
+
+
+def keep(*rules: str) -> Operation:
+    """Store rules."""
+    return lambda store: store.keep(rules)
+
+
+def apply_rules(store: cairn.Store) -> None:
+    """Apply the stored rules to main, as a training loop does."""
+    store.run("main").apply_rules(gc=True)
 
 
 def tag(name: str, revision: str) -> Operation:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.races.checks import goes_on, sound, whole
+from tests.races.checks import goes_on, no_garbage, sound, whole
 from tests.races.harness import KILL, Died, Operation, StagedDisk, Turn, before, interleaved, killed, perform
 from tests.races.scenes import (
     DEAD,
     Builder,
     Scene,
     View,
+    apply_rules,
     build,
     build_with_trash,
     commit,
@@ -20,6 +21,8 @@ from tests.races.scenes import (
     delete,
     drop,
     gc,
+    grown,
+    keep,
     look,
     rename,
     rewind,
@@ -44,6 +47,8 @@ OPERATIONS: dict[str, Operation] = {
     "rename": rename("side", "moved"),
     "delete": delete("side"),
     "gc": gc(keep_last=1),
+    "gc of a part": gc(keep=("optimizer:1",)),
+    "keep": keep("last:100"),
 }
 
 
@@ -95,6 +100,27 @@ def test_one_death_after_the_other_leaves_nothing(scene: Callable[[Builder], Sce
         assert killed(root, OPERATIONS[name], at).died
         assert goes_on(root) in views, at
     print(f"{name} after others: {total} deaths")
+
+
+def test_rules_that_were_cut_short_are_applied_by_the_next_call(scene: Callable[[Builder], Scene]) -> None:
+    """A training loop that dies while its rules are applied has dropped some; the next call drops the rest."""
+    builder = grown(commit("next", 4), commit("last", 5), keep("last:3", "optimizer:1"))
+    place = scene(builder)
+    total = len(perform(place.copy(), apply_rules).points)
+    done = None
+    for at in reversed(range(total + 1)):
+        root = place.copy()
+        assert killed(root, apply_rules, at).died == (at < total)
+        whole(root)
+        assert perform(root, apply_rules).succeeded
+        assert perform(root, gc()).succeeded
+        view = whole(root)
+        done = done or view
+        assert view == done, at
+        no_garbage(root)
+    assert done is not None
+    dropped = {name: parts for name, parts in done.runs["main"][1].items() if parts}
+    assert dropped == {"1 dead": ("*",), "2 first": ("*",), "3 tip": ("optimizer",), "4 next": ("optimizer",)}
 
 
 def test_a_store_that_was_never_finished_can_be_made_again(tmp_path: Path) -> None:

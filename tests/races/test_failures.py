@@ -17,6 +17,7 @@ from tests.races.scenes import (
     delete,
     drop,
     gc,
+    keep,
     rename,
     rewind,
     tag,
@@ -34,6 +35,7 @@ OPERATIONS: dict[str, Operation] = {
     "rename": rename("side", "moved"),
     "delete": delete("side"),
     "gc": gc(),
+    "keep": keep("last:100"),
 }
 
 

@@ -52,6 +52,7 @@ OPERATIONS: dict[str, Operation] = {
     "undrop": undrop("main@1"),
     "create": create("new", "main@2"),
     "gc": gc(keep_last=1),
+    "gc of a part": gc(keep=("optimizer:1",)),
 }
 
 BESIDE = commit("dead+other", 20, "side")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from cairn.cli import checking, commits, compare, content, history, names, space, stores
+from cairn.cli import checking, commits, compare, content, history, keeping, names, space, stores
 from cairn.cli.text import safe
 from cairn.errors import CairnError
 
@@ -62,7 +62,7 @@ def cli(context: click.Context, store: Path | None) -> None:
     context.obj = store
 
 
-_GROUPS = (stores, commits, history, content, compare, names, space, checking)
+_GROUPS = (stores, commits, history, content, compare, names, keeping, space, checking)
 
 for _command in (command for group in _GROUPS for command in group.COMMANDS):
     cli.add_command(_command)

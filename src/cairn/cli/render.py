@@ -173,11 +173,11 @@ def _some(number: int) -> str:
 
 
 def _type(item: Item) -> str:
-    return item.kind if item.kind in ("file", "link") else optional(item.dtype)
+    return item.kind if item.kind in ("file", "link", "dropped") else optional(item.dtype)
 
 
 def _weight(item: Item) -> str:
-    return text.size(item.bytes) if item.kind in ("tensor", "file") or item.blobs else ""
+    return text.size(item.bytes) if item.kind in ("tensor", "file", "dropped") or item.blobs else ""
 
 
 def _content(item: Item) -> str:
@@ -185,6 +185,8 @@ def _content(item: Item) -> str:
         return f"same memory as {text.safe(item.tie)}"
     if item.kind in ("tensor", "file") or item.blobs:
         return ""
+    if item.kind == "dropped":
+        return text.safe(f"no longer kept: {item.value}")
     if item.kind == "link":
         return f"to {_link(item.value)}"
     shown = json.dumps(plain(item.value), ensure_ascii=False)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cairn.cli import text
+from cairn.cli import render_rules, text
 from cairn.cli.render import optional
 
 if TYPE_CHECKING:
     from cairn.store.gc import GcPlan
-    from cairn.store.retention import Retention
     from cairn.store.usage import Usage
 
 
@@ -39,25 +38,16 @@ def usage(measured: Usage) -> str:
     )
 
 
-def retention(rules: Retention) -> str:
-    """Say what the rules keep, each with its reasons, and what they drop."""
-    rows = [("keep", kept.commit, ", ".join(kept.reasons)) for kept in rules.kept]
-    rows += [("drop", made, "no rule keeps it") for made in rules.dropped]
-    cells = [
-        (verb, text.short(made.id), made.run, optional(made.step), text.safe(reason)) for verb, made, reason in rows
-    ]
-    return text.table(("rules", "commit", "run", "step", "because"), cells, (3,)) if cells else ""
-
-
 def gc(plan: GcPlan) -> str:
     """Say what is kept, what goes, what was freed, and what waits and why."""
     goes = "removed" if plan.executed else "to remove"
-    parts = [
-        retention(plan.retention) + "\n" if plan.retention and (plan.retention.kept or plan.retention.dropped) else ""
-    ]
+    rules = render_rules.retention(plan.retention) if plan.retention else ""
+    parts = [f"{rules}\n" if rules else ""]
     if plan.dead:
         rows = [(text.short(pack.id), text.size(pack.bytes), str(pack.blobs)) for pack in plan.dead]
-        parts.append(text.table(("dead pack", "bytes", "blobs"), rows, (1, 2)) + "\n")
+        shown = rows if len(rows) <= render_rules.SHOWN + 1 else rows[: render_rules.SHOWN]
+        more = [] if shown is rows else [(f"… and {len(rows) - len(shown)} more", "", "")]
+        parts.append(text.table(("dead pack", "bytes", "blobs"), [*shown, *more], (1, 2)) + "\n")
     partly = f", of which {text.size(plan.partly_dead_bytes)} in them are not needed" if plan.partly_dead_bytes else ""
     trash = (
         f", and {text.count(plan.in_trash, 'pack')} from earlier in the trash to judge again" if plan.in_trash else ""

@@ -82,8 +82,7 @@ def best(run: Run, metric: str, direction: str | None) -> Commit:
 
     NaN and a missing value rank worst. Without a direction, a metric called like a loss or an error is minimised.
     """
-    if direction is None:
-        direction = "min" if re.search(r"loss|error|err$|perplexity|ppl", metric) else None
+    direction = direction or direction_of(metric)
     if direction is None:
         raise UsageError(f"best:{metric}: say which is better, best:{metric}:min or best:{metric}:max")
     found = run.best_on_line(metric, largest=direction == "max")
@@ -91,6 +90,11 @@ def best(run: Run, metric: str, direction: str | None) -> Commit:
         known = ", ".join(run.state.commits.rows.metrics.names) or "none"
         raise NotFound(f"run {run.name!r} has no number for metric {metric!r} on its current line; it has {known}")
     return found
+
+
+def direction_of(metric: str) -> str | None:
+    """Return which values of a metric are better, as far as its name tells: `min` for losses and errors."""
+    return "min" if re.search(r"loss|error|err$|perplexity|ppl", metric) else None
 
 
 def _numbered(run: Run, kind: str, number: int) -> Commit:

@@ -11,7 +11,7 @@ from cairn.errors import Conflict, Damaged
 from cairn.history import snapshot
 from cairn.history.commit import Commit
 from cairn.history.commits import NONE
-from cairn.history.replay import Move, Replay, attempt_name
+from cairn.history.replay import ALL, Move, Replay, attempt_name
 from cairn.history.snapshot import Snapshot
 from cairn.history.state import State
 from cairn.io.disk import Disk
@@ -190,6 +190,13 @@ class Run:
         """
         rows = self.line_rows(start)
         yield from self.state.commits.values_at(row for part in rows for row in part)
+        self._check_whole(rows)
+
+    def kept_line(self) -> Iterator[Commit]:
+        """Walk the current line as `line` does, past commits whose content is no longer kept."""
+        commits = self.state.commits
+        rows = self.line_rows()
+        yield from commits.values_at(row for part in rows for row in part if ALL not in commits.dropped(row))
         self._check_whole(rows)
 
     def line_rows(self, start: str | None = None) -> list[range]:

@@ -25,7 +25,8 @@ _GATHER_BYTES = 1 << 20
 
 def folders(disk: Disk, layout: Layout) -> list[Path]:
     """Return the folders of all logs."""
-    return [parent / name for parent in (layout.runs, layout.tags) for name in disk.names(parent, strict=True)]
+    named = [parent / name for parent in (layout.runs, layout.tags) for name in disk.names(parent, strict=True)]
+    return [*named, layout.settings]
 
 
 def foldable(disk: Disk, folder: Path) -> list[Block]:

@@ -55,6 +55,11 @@ class Layout:
         return self.root / "tags"
 
     @property
+    def settings(self) -> Path:
+        """The entries that say which rules hold."""
+        return self.root / "settings"
+
+    @property
     def packs(self) -> Path:
         """The packs, fanned out by the first two digits of their ids."""
         return self.root / "packs"

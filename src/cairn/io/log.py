@@ -38,8 +38,12 @@ class Log(Entries):
         folder: Path,
         take: Callable[[Entry], None] = lambda entry: None,
         restart: Callable[[], None] = lambda: None,
+        *,
+        above: int = 1,
     ) -> None:
+        """Read the log in a folder; `above` counts the folders over it that come and go with their content."""
         super().__init__(disk, folder)
+        self._folders = (*reversed(folder.parents[:above]), folder)
         self._hand_on, self._restart = take, restart
         self.last = 0
         """The newest number; 0 in an empty log."""
@@ -131,7 +135,7 @@ class Log(Entries):
         seq = document["seq"]
         self._check_newest(document["previous"])
         if seq == 1:
-            for folder in (self.folder.parent, self.folder):
+            for folder in self._folders:
                 self._disk.make_folder(folder, sync=False)
                 # Also when it is there: whoever made it may not have come to this.
                 self._disk.sync_folder(folder.parent)

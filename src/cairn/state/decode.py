@@ -14,6 +14,7 @@ from cairn.state.make import Live, Make, data_of, scalar
 from cairn.state.manifest import Manifest, Spot, Tie
 from cairn.state.nodes import Folder
 from cairn.state.opened import Opened
+from cairn.state.parts import Parts
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
 from cairn.state.reader import Reader
@@ -49,13 +50,15 @@ def load(
     *,
     as_numpy: bool = False,
     make: Make | None = None,
+    without: Collection[str] = (),
 ) -> dict[str, object]:
     """Load a state, or the components in `only`, in the order it had; arrays are read-only views unless `copy`.
 
-    With `as_numpy` torch's tensors are arrays too; `make` makes something else of every tensor. Raises NotFound for a
+    With `as_numpy` torch's tensors are arrays too; `make` makes something else of every tensor. In folders, what was
+    dropped, as `without` says, is Gone. Raises NotFound for a
     component that is not there, and Damaged.
     """
-    reader = Reader(source.tree)
+    reader = Reader(source.tree, None, Parts(without))
     manifest = manifests.read(manifest_ref, reader)
     wanted = choose(manifest, only)
     tensors = _Known(source, manifest, make or Live(copy, as_numpy))

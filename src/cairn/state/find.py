@@ -7,17 +7,20 @@ refused with the exact paths of all of them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from cairn.errors import NotFound
+from cairn.errors import Dropped, NotFound
 from cairn.ids import BlobRef
 from cairn.state import paths
 from cairn.state.decode import Source
 from cairn.state.filesyntax import FileNode
 from cairn.state.lazy import Pool
+from cairn.state.nodes import Gone
 from cairn.state.opened import Opened
+from cairn.state.parts import missing
 from cairn.state.place import Place
 from cairn.state.syntax import Body
 
@@ -32,16 +35,25 @@ def find(manifest_ref: BlobRef, source: Source, path: str, *, as_numpy: bool = F
     return value
 
 
-def locate(manifest_ref: BlobRef, source: Source, path: str, *, as_numpy: bool = False) -> tuple[object, str | None]:
-    """Like `find`; a path that leads on behind a file gives the file and the rest of the path."""
-    pool = Pool(manifest_ref, source, as_numpy=as_numpy)
+def locate(
+    manifest_ref: BlobRef, source: Source, path: str, *, as_numpy: bool = False, without: Collection[str] = ()
+) -> tuple[object, str | None]:
+    """Like `find`; a path that leads on behind a file gives the file and the rest of the path.
+
+    Raises Dropped for what was dropped, as `without` says, and what holds any of it.
+    """
+    pool = Pool(manifest_ref, source, as_numpy=as_numpy, without=without)
     if path.partition("/")[0] not in pool.manifest.components:
         raise NotFound(f"{path!r}: expected a path that begins with one of {', '.join(pool.manifest.components)}")
     search = _searched(pool, path)
     if not search.found:
         raise NotFound(f"{path!r}: {search.nothing()}")
     place, raw, inside = search.found[0]
-    return pool.decoder.value(raw, place), inside
+    value = pool.decoder.value(raw, place)
+    gone = missing(value)
+    if gone is not None:
+        raise Dropped(f"{gone.path}: {gone.part} was dropped: it is no longer kept")
+    return value, inside
 
 
 def locate_node(pool: Pool, path: str) -> tuple[Place, Any] | None:
@@ -83,7 +95,7 @@ class _Search:
             self.found.append((place, raw, None))
             return
         node = place.parse(raw)
-        if isinstance(node, FileNode):
+        if isinstance(node, FileNode | Gone):
             self.found.append((place, raw, rest))
             return
         if not isinstance(node, Body):

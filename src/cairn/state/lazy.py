@@ -18,6 +18,7 @@ from cairn.state.decode import Decoder, Source, live_key, load
 from cairn.state.make import Live
 from cairn.state.manifest import Manifest, Spot
 from cairn.state.opened import Opened
+from cairn.state.parts import Parts
 from cairn.state.place import Place
 from cairn.state.reader import Reader
 from cairn.state.syntax import Body, Link, Steps, Tensor
@@ -31,19 +32,19 @@ class LazyState(Mapping[str, object]):
     def __init__(
         self, manifest_ref: BlobRef, source: Source, dropped: Collection[str] = (), *, as_numpy: bool = False
     ) -> None:
-        """Open a commit, without the components that were dropped. Raises Damaged for its manifest."""
+        """Open a commit, without the components of which anything was dropped. Raises Damaged for its manifest."""
         self._ref = manifest_ref
         self._source = source
         self._as_numpy = as_numpy
         self._pool = Pool(manifest_ref, source, as_numpy=as_numpy)
-        self._dropped = dropped
-        self._names = [name for name in self._pool.manifest.components if name not in dropped]
+        self._dropped = {part.partition(":")[0]: part for part in dropped}
+        self._names = [name for name in self._pool.manifest.components if name not in self._dropped]
 
     def __getitem__(self, name: str) -> object:
         if name not in self._pool.manifest.components:
             raise KeyError(name)
         if name in self._dropped:
-            raise Dropped(f"component {name!r} was dropped: it is no longer kept")
+            raise Dropped(f"component {name!r}: {self._dropped[name]} was dropped: it is no longer kept")
         return self._pool.touch(*self._pool.root(name))
 
     def __contains__(self, name: object) -> bool:
@@ -108,9 +109,11 @@ class LazyMapping(Mapping[object, object]):
 class Pool:
     """What the lazy mappings of a commit share: its trees as far as they were read, and the arrays in use."""
 
-    def __init__(self, manifest_ref: BlobRef, source: Source, *, as_numpy: bool = False) -> None:
+    def __init__(
+        self, manifest_ref: BlobRef, source: Source, *, as_numpy: bool = False, without: Collection[str] = ()
+    ) -> None:
         """Read the manifest. Raises Damaged."""
-        self.reader = Reader(source.tree)
+        self.reader = Reader(source.tree, None, Parts(without))
         self.manifest: Manifest = manifests.read(manifest_ref, self.reader)
         self.decoder = Decoder(self.reader, source, self)
         self._source = source

@@ -62,12 +62,24 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """An entry of a folder that was dropped: its node is known, its bytes may be no more."""
+
+    path: str
+    part: str
+    """The dropped part that it belongs to."""
+    size: int
+    """The bytes of a file; 0 for a folder or link."""
+    raw: Any = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """A folder: its entries by name, sorted by the bytes of the names."""
 
     mode: int
     entries: Mapping[Name, object]
-    """NewFile, StoredFile, Link or Folder."""
+    """NewFile, StoredFile, Link, Folder or Gone."""
     left_out: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """The words for what was found on disk and is not in it."""
 

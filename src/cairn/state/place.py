@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 from cairn.errors import Damaged
 from cairn.state import paths
+from cairn.state.nodes import Gone
 from cairn.state.syntax import Malformed, Steps, parse
 
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class Place:
 
     def parse(self, raw: Any) -> object:
         """Read the node that stands here. Raises Damaged."""
+        if type(raw) is Gone:
+            return raw
         try:
             return parse(raw)
         except Malformed as error:

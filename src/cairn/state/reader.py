@@ -8,7 +8,7 @@ counted, so trees that refer to one another again and again cannot fill the memo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,11 @@ from cairn.errors import Damaged
 from cairn.ids import BlobRef
 from cairn.state import lengths
 from cairn.state.filesyntax import FileNode, gather
-from cairn.state.nodes import FileRefs
+from cairn.state.nodes import FileRefs, Gone
 from cairn.state.opened import Opened, Run
+from cairn.state.parts import NOTHING, Parts
 from cairn.state.place import Place
-from cairn.state.syntax import Body, Malformed, parse_refs
+from cairn.state.syntax import Body, Malformed, parse_key, parse_refs
 from cairn.state.trees import MAX_DEPTH, MAX_EXPANDED_BYTES, MAX_TREE_BYTES, PART_BYTES, SPLIT_BYTES, starts_part
 
 ReadTree = Callable[[BlobRef], bytes]
@@ -43,6 +44,8 @@ class Watch:
     """The trees that were come across, read or not."""
     losses: int = 0
     """How often damage was met."""
+    is_whole: bool = True
+    """Whether nothing of the component was dropped: only then do its trees become `seen`."""
 
     def lose(self, place: Place, error: Damaged) -> None:
         """Note damage, or raise it where nobody asked to be told."""
@@ -55,10 +58,14 @@ class Watch:
 class Reader:
     """Reads the trees of one commit through a function that returns hash-checked bytes."""
 
-    def __init__(self, read_tree: ReadTree, watch: Watch | None = None) -> None:
-        """Read with `read_tree`, which raises Damaged for a blob that is missing or wrong."""
+    def __init__(self, read_tree: ReadTree, watch: Watch | None = None, without: Parts = NOTHING) -> None:
+        """Read with `read_tree`, which raises Damaged for a blob that is missing or wrong.
+
+        What stands in folders and was dropped, as `without` says, is Gone instead of what it was.
+        """
         self._read_tree = read_tree
         self._watch = watch
+        self._without = without
         self._spent = 0
 
     def restart(self) -> None:
@@ -84,7 +91,7 @@ class Reader:
         else:
             opened = Opened(body.kind, body.shape, (Run(place.tree, 0, body.raw),), False, False, body.mode, metadata)
         place.checked(opened.check_keys)
-        return opened
+        return opened if opened.kind != "folder" else self._without_gone(opened, place)
 
     def file(self, node: FileNode, place: Place) -> FileRefs:
         """Gather the slices of a file. Raises Damaged."""
@@ -92,6 +99,28 @@ class Reader:
         if node.slices.parts:
             runs, _ = self._runs(self._parts_of(node.slices.raw, place, 0), "slices", place)
         return place.checked(lambda: gather(node, [entry for run in runs for entry in run.raw]))
+
+    def _without_gone(self, folder: Opened, place: Place) -> Opened:
+        """Put Gone in the place of entries that were dropped: what they refer to is then read by nobody."""
+        if not self._without.patterns(place.component):
+            return folder
+
+        def kept(key: object, raw: Any) -> Any:
+            here = place.child(0, key, place.tree)
+            part = self._without.gone(place.component, here.keys)
+            if part is None:
+                return raw
+            node = here.parse(raw)
+            return Gone(here.path, part, node.size if isinstance(node, FileNode) else 0, raw)
+
+        runs = []
+        for run in folder.runs:
+            if folder.shape == "fields":
+                entries: Any = {key: kept(key, raw) for key, raw in run.raw.items()}
+            else:
+                entries = [[key, kept(parse_key(key), raw)] for key, raw in run.raw]
+            runs.append(replace(run, raw=entries))
+        return replace(folder, runs=tuple(runs))
 
     def _tree(self, ref: BlobRef, place: Place) -> Any:
         if self._watch is not None:

@@ -46,7 +46,7 @@ class Comparison:
         for commit in self._commits:
             if commit.is_dropped:
                 raise Dropped(f"{commit} was dropped: its content is no longer kept; `cairn undrop` takes that back")
-        self._before, self._after = (Half(core, Pool(commit.root, prepare(core, commit))) for commit in self._commits)
+        self._before, self._after = (Half(core, _pool(core, commit)) for commit in self._commits)
         known = list({**self._before.manifest.components, **self._after.manifest.components})
         self._path = path if path is None else qualified([path], known)[0]
         self._all = path is None and only is None
@@ -153,6 +153,10 @@ class Comparison:
             status = "removed"
         equal = walk.equal[name] if name in self._read else None
         return ComponentDiff(name, status, equal, {kind: dict(found) for kind, found in counts.items()})
+
+
+def _pool(core: Core, commit: Commit) -> Pool:
+    return Pool(commit.root, prepare(core, commit), without=commit.dropped)
 
 
 def _settle(walk: Walk, judged: Judged) -> None:

@@ -29,16 +29,21 @@ def load(
     copy: bool = False,
     as_numpy: bool = False,
     make: Make | None = None,
+    gaps: bool = False,
 ) -> dict[str, Any]:
-    """Return a commit's state. Raises Dropped for content that is no longer kept, unless `only` leaves it out."""
+    """Return a commit's state. Raises Dropped for content that is no longer kept, unless `only` leaves it out.
+
+    With `gaps`, folders of which some files were dropped are loaded, with Gone in place of these.
+    """
     from cairn.state import decode
 
     with reading(core.disk, core.layout, "load"), kept(core, commit):
         source = prepare(core, commit)
         manifest = decode.read_manifest(commit.root, source)
         wanted = _check_only(commit, manifest.components, only)
-        _check_kept(commit, wanted)
-        return decode.load(commit.root, source, wanted, copy, as_numpy=as_numpy, make=make)
+        _check_kept(commit, wanted, gaps=gaps)
+        without = commit.dropped
+        return decode.load(commit.root, source, wanted, copy, as_numpy=as_numpy, make=make, without=without)
 
 
 def open_lazily(core: Core, commit: Commit, *, as_numpy: bool = False) -> Mapping[str, Any]:
@@ -81,12 +86,16 @@ def checkout(
     from cairn.files.checkout import weigh, write
     from cairn.files.select import select
     from cairn.state.make import stored
+    from cairn.state.parts import missing
 
     with reading(core.disk, core.layout, "checkout"):
         names = component_names(core, commit)
         wanted = {path.partition("/")[0]: None for path in qualified(only, names)} if only else None
-        state = load(core, commit, wanted, make=stored)
+        state = load(core, commit, wanted, make=stored, gaps=True)
         chosen = select(state, qualified(only, names))
+        gone = next(filter(None, map(missing, chosen.values())), None)
+        if gone is not None:
+            raise Dropped(f"{commit}: {gone.path} was dropped ({gone.part}); name what you want of the rest with only=")
         expect(weigh(chosen))
         return write(core.disk, chosen, target, force=force, store=core.layout.root, advance=advance)
 
@@ -119,8 +128,8 @@ def cat(core: Core, commit: Commit, path: str, *, as_numpy: bool = False) -> Any
     from cairn.state.find import locate
 
     path = qualified([path], component_names(core, commit))[0]
-    _check_kept(commit, (path.partition("/")[0],))
-    value, inside = locate(commit.root, prepare(core, commit), path, as_numpy=as_numpy)
+    _check_kept(commit, (path.partition("/")[0],), gaps=True)
+    value, inside = locate(commit.root, prepare(core, commit), path, as_numpy=as_numpy, without=commit.dropped)
     if inside is None:
         return value
     from cairn.files.inside import array
@@ -139,9 +148,9 @@ def _check_only(commit: Commit, components: Mapping[str, BlobRef], only: Collect
     return [name for name in components if name in only]
 
 
-def _check_kept(commit: Commit, wanted: Collection[str]) -> None:
+def _check_kept(commit: Commit, wanted: Collection[str], *, gaps: bool = False) -> None:
     if commit.is_dropped:
         raise Dropped(f"{commit} was dropped: its content is no longer kept; `cairn undrop` takes that back until gc")
-    gone = [name for name in wanted if name in commit.dropped]
+    gone = [part for part in commit.dropped if (part if gaps else part.partition(":")[0]) in wanted]
     if gone:
         raise Dropped(f"{commit}: {', '.join(gone)} was dropped; leave it out with only=")

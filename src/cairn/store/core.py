@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cairn.history.journal import Journal
+from cairn.history.settings import Settings
 from cairn.ids import BlobRef
 from cairn.io import process
 from cairn.io.disk import Disk
@@ -26,6 +27,9 @@ class Core:
     index: Index
     blobs: Blobs
     journal: Journal
+    settings: Settings
+    has: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """Whether a manifest has a part, as far as somebody asked: neither ever changes."""
 
     def tree(self, ref: BlobRef) -> bytes:
         """Return a tree's bytes, hash-checked. Raises Damaged."""
@@ -52,4 +56,4 @@ def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> 
         path = cache / f"{config.store_id}.sqlite" if cache else None
     index = Index(path, config.store_id, writable=writable or shared)
     blobs = Blobs(disk, layout, index, mapped=not shared)
-    return Core(disk, layout, config, index, blobs, Journal(disk, layout, index))
+    return Core(disk, layout, config, index, blobs, Journal(disk, layout, index), Settings(disk, layout))

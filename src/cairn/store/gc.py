@@ -89,7 +89,7 @@ class GcPlan:
 def plan(core: Core, rules: Retention | None = None) -> GcPlan:
     """Find what is dead once the rules are applied. Raises Damaged when something needed cannot be read."""
     headers, unreadable = _headers(core)
-    live = mark(core, without={commit.id for commit in rules.dropped} if rules else ())
+    live = mark(core, without=rules.without if rules else {})
     holders = leases.alive(core.disk, core.layout)
     dead, partly = [], 0
     kept_bytes = 0

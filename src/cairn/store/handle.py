@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,12 @@ from cairn.history.replay import Move
 from cairn.history.run import Summary
 from cairn.io.explain import explained, written_out
 from cairn.io.leases import reading
-from cairn.store import content, publish
+from cairn.store import config, content, publish, retention
 from cairn.store.core import Core
+from cairn.store.gc import execute as collect
 from cairn.store.provenance import provenance
 from cairn.store.publish import Base, Note, Published
+from cairn.store.retention import Asked, Retention
 
 if TYPE_CHECKING:
     from cairn.store.importing import Import
@@ -125,6 +128,25 @@ class RunHandle:
             publish_it = partial(self._publish, advance=advance)
             made = [said or importing.committed(each, publish_it) for each, said in known.items()]
         return importing.Import(self.name, tuple(made), left_out)
+
+    def apply_rules(self, *, gc: bool = False) -> Retention:
+        """Drop what the stored rules drop of this run now; for a training loop, after each commit.
+
+        With `gc`, the space is freed, too, where nobody has to be waited for; what is in use is left to the next gc.
+        When there is nothing to drop, nothing is written and nothing freed. Raises Damaged when the rules, or what
+        the runs and tags need, cannot be known.
+        """
+        core, asked = self._core, Asked()
+        with self._guard, explained("applying rules", core.layout.root):
+            found = retention.plan(core, asked, self.name)
+            if found.drops_nothing:
+                return found
+            with config.reserve_freed(core.disk, core.layout):
+                found = retention.apply(core, asked, found, self.name)
+                if gc:
+                    with suppress(Busy):
+                        collect(core, patience=0)
+            return found
 
     def load(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cairn.errors import NotFound
+from cairn.errors import Dropped, NotFound
 from cairn.history.commit import Commit
 from cairn.ids import BlobRef
 from cairn.state import paths
@@ -19,7 +19,8 @@ from cairn.store.core import Core
 class Item:
     """A value of a commit, or a component when no path was asked for.
 
-    `kind`: component, tensor, tie, file, link or value. `bytes` of a component are those of its tensors and files.
+    `kind`: component, tensor, tie, file, link, value, or dropped: an entry of a folder that is no longer kept, whose
+    `value` is the part that was dropped. `bytes` of a component are those of its tensors and files.
     """
 
     path: str
@@ -51,6 +52,8 @@ def listing(core: Core, commit: Commit, path: str | None) -> list[Item]:
     for item, refs in _items(core, commit, [component]):
         if item.path == path or item.path.startswith(path + "/"):
             found.append(item)
+        elif item.kind == "dropped" and path.startswith(item.path + "/"):
+            raise Dropped(f"{commit}: {item.path} was dropped ({item.value}): it is no longer kept")
         if refs is not None and (path == item.path or path.startswith(item.path + "/")):
             found += [tensor for tensor in _inside(core, item, refs) if (tensor.path + "/").startswith(path + "/")]
     if not found:
@@ -59,7 +62,7 @@ def listing(core: Core, commit: Commit, path: str | None) -> list[Item]:
 
 
 def _items(core: Core, commit: Commit, only: list[str]) -> Iterator[tuple[Item, FileRefs | None]]:
-    for entry in leaves(commit.root, core.tree, only):
+    for entry in leaves(commit.root, core.tree, only, commit.dropped):
         component, *keys = entry.path
         refs = entry.value if isinstance(entry.value, FileRefs) else None
         yield (

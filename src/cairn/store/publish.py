@@ -262,7 +262,7 @@ def check_absent(core: Core, run: Run, but: str | None = None) -> None:
 
 
 def _without(target: Commit) -> dict[str, Any]:
-    """What the first entry of a run says of components that were dropped and may be gone."""
+    """What the first entry of a run says of parts that were dropped and may be gone."""
     return {"dropped": list(target.dropped)} if target.dropped else {}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cairn.errors import Damaged, Dropped
 from cairn.history import names
@@ -17,18 +18,20 @@ from cairn.objects.blobs import list_packs
 from cairn.state.walk import Seen, walk
 from cairn.store.core import Core
 
+NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A commit that is kept, without the components that were dropped, and what keeps it."""
+    """A commit that is kept, without the parts that were dropped, and what keeps it."""
 
     commit: Commit
     skip: tuple[str, ...]
     why: str
 
 
-def mark(core: Core, without: Collection[str] = ()) -> set[str]:
-    """Return the ids of all blobs that some entry needs, commits in `without` left out.
+def mark(core: Core, without: Mapping[str, tuple[str, ...]] = NOTHING) -> set[str]:
+    """Return the ids of all blobs that some entry needs, without the parts of commits that `without` says.
 
     Raises Damaged, naming what to repair or drop.
     """
@@ -37,10 +40,11 @@ def mark(core: Core, without: Collection[str] = ()) -> set[str]:
     live: set[str] = set()
     seen: Seen = {}
     for root in roots(journal):
-        if root.commit.id in without:
+        skip = (*root.skip, *without.get(root.commit.id, ()))
+        if ALL in skip:
             continue
         try:
-            for node in walk(root.commit.root, core.tree, root.skip, seen=seen):
+            for node in walk(root.commit.root, core.tree, skip, seen=seen):
                 live.add(node.ref.id)
         except Damaged as error:
             raise Damaged(

@@ -1,19 +1,40 @@
-"""Dropping: the recorded decision that a commit's content is no longer kept. The commit stays in the history."""
+"""What rules keep and drop, and why; and the recording of what they drop.
+
+The rules of a run are those that are stored for all runs or for it, and those that are given with the call. A commit
+goes only if none of them keeps it. The newest commit of a run, tagged commits and those that a run started from stay
+whole in any case; attempts stay until they are dropped on purpose.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from cairn.errors import Conflict, NotFound, UsageError
+from cairn.errors import Conflict, Damaged
 from cairn.history.commit import Commit
-from cairn.history.journal import Journal
+from cairn.history.replay import ALL
 from cairn.history.run import Run
-from cairn.io.explain import explained
-from cairn.io.leases import leased
-from cairn.state.walk import read_manifest
+from cairn.history.settings import StoredRule
+from cairn.store import keeping
+from cairn.store.attempts import Attempt, attempts
 from cairn.store.core import Core
+from cairn.store.dropping import Decision, check_free, has_part, protected, record
+from cairn.store.judging import judge
+from cairn.store.keeping import run_of
+from cairn.store.reach import check_history
+from cairn.store.rules import OnlyLast, Rule, parse
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which rules to apply: those given, to one run or to all, and the stored ones unless they are left out."""
+
+    given: tuple[str, ...] = ()
+    run: str | None = None
+    stored: bool = True
+    drop_attempts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,98 +46,144 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
-    """What rules would keep and drop."""
+class Reduced:
+    """A commit that stays and loses parts, and why."""
 
+    commit: Commit
+    parts: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What rules keep and drop."""
+
+    stored: tuple[StoredRule, ...]
+    given: tuple[StoredRule, ...]
     kept: tuple[Kept, ...]
     dropped: tuple[Commit, ...]
+    """Commits that go: no rule keeps them, or they belong to an attempt that is given up."""
+    reduced: tuple[Reduced, ...]
+    attempts: tuple[Attempt, ...]
+    """Attempts that stay."""
+
+    @property
+    def drops_nothing(self) -> bool:
+        """Whether all is dropped already that is to be."""
+        return not self.dropped and not self.reduced
+
+    @property
+    def without(self) -> dict[str, tuple[str, ...]]:
+        """What is no longer kept, by commit."""
+        whole = {commit.id: (ALL,) for commit in self.dropped}
+        return whole | {each.commit.id: each.parts for each in self.reduced}
 
 
-def protected(journal: Journal) -> dict[str, list[str]]:
-    """Return the commits that are always kept, with why: tips, tagged ones, those that a run started from."""
-    why: dict[str, list[str]] = {}
-    for name, run in journal.live_runs().items():
-        if run.state.tip:
-            why.setdefault(run.state.tip, []).append(f"newest of run {name}")
-        if run.state.started_from:
-            why.setdefault(run.state.started_from, []).append(f"run {name} started from it")
-    for name, tag in journal.tags().items():
-        why.setdefault(tag.commit.id, []).append(f"tag {name}")
-    return why
+def plan(core: Core, asked: Asked, only: str | None = None) -> Retention:
+    """Say what the rules would do to each run that has any, or only to one. Raises Damaged, UsageError, NotFound."""
+    stored = keeping.stored(core) if asked.stored else ()
+    given = tuple(StoredRule(str(parse(text)), asked.run) for text in asked.given)
+    if asked.run is not None:
+        core.journal.existing(asked.run)
+    runs = [core.journal.existing(only)] if only is not None else core.journal.live_runs().values()
+    ruled = [(run, _rules_of(core, run, (*stored, *given))) for run in runs]
+    always = protected(core.journal) if stored or given or asked.drop_attempts else {}
+    plans = []
+    for run, rules in ruled:
+        drop_attempts = asked.drop_attempts and asked.run in (None, run.name)
+        if rules or drop_attempts:
+            plans.append(_plan_run(core, run, rules, always, drop_attempts=drop_attempts))
+    return Retention(
+        stored=stored,
+        given=given,
+        kept=tuple(kept for each in plans for kept in each.kept),
+        dropped=tuple(commit for each in plans for commit in each.dropped),
+        reduced=tuple(reduced for each in plans for reduced in each.reduced),
+        attempts=tuple(attempt for each in plans for attempt in each.attempts),
+    )
 
 
-def plan(journal: Journal, runs: Iterable[Run], *, keep_last: int) -> Retention:
-    """Apply a rule to the current line of each run. Attempts stay until they are dropped on purpose."""
-    if type(keep_last) is not int or keep_last < 1:
-        raise UsageError(f"keep_last: expected at least 1, found {keep_last!r}")
-    always = protected(journal)
-    kept: list[Kept] = []
-    dropped: list[Commit] = []
-    for run in runs:
-        line = [commit for commit in run.line() if not commit.is_dropped]
-        for number, commit in enumerate(line):
-            reasons = ([f"last {keep_last}"] if number < keep_last else []) + always.get(commit.id, [])
-            if reasons:
-                kept.append(Kept(commit, tuple(reasons)))
-            else:
-                dropped.append(commit)
-    return Retention(tuple(kept), tuple(dropped))
+def apply(core: Core, asked: Asked, found: Retention, only: str | None = None) -> Retention:
+    """Record what a plan drops; nothing is written when that was done before.
 
-
-def drop(core: Core, commits: Iterable[Commit], *, only: Iterable[str] | None, reason: str | None) -> list[Commit]:
-    """Record that commits, or some components of them, are no longer kept: one entry in each run.
-
-    Raises Conflict for a whole commit that is always kept; nothing is dropped then.
+    What came while the rules were judged (a tag, a rewind, another rule) lets them be judged again.
     """
-    commits = list(commits)
-    parts = sorted(set(only)) if only is not None else None
-    for commit in commits if parts else ():
-        _check_parts(core, commit, parts or [])
-    groups: dict[str, list[Commit]] = {}
-    for commit in commits:
-        groups.setdefault(commit.run, []).append(commit)
-    if parts is None:
-        _check_free(core.journal, [commit for group in groups.values() for commit in group])
-    done: list[Commit] = []
-    for name, group in groups.items():
-        run = core.journal.existing(name)
-        new = [commit for commit in group if _is_news(run, commit, parts)]
-        if new:
-            _append(core, run, new, parts, reason)
-            done += [run.state.commits.get(commit.id, commit) for commit in new]
-    return done
+    for tries_left in reversed(range(_TRIES)):
+        if found.drops_nothing:
+            break
+        # What gc would stop at is found before anything is recorded.
+        check_history(core, core.journal)
+        try:
+            _record(core, asked, found)
+            break
+        except Conflict:
+            if not tries_left:
+                raise
+        found = plan(core, asked, only)
+    return found
 
 
-def _check_parts(core: Core, commit: Commit, parts: list[str]) -> None:
-    components = read_manifest(commit.root, core.tree).components
-    for part in parts:
-        if part not in components:
-            raise NotFound(f"{commit} has no component {part!r}: expected one of {', '.join(components)}")
+def _rules_of(core: Core, run: Run, stated: Iterable[StoredRule]) -> list[Rule]:
+    return [parse(each.rule) for each in stated if each.run is None or run_of(core.journal, each) == run.name]
 
 
-def _append(core: Core, run: Run, commits: list[Commit], parts: list[str] | None, reason: str | None) -> None:
-    def still() -> None:
-        run.refresh().check_has(commits)
-        if parts is None:
-            _check_free(core.journal, commits)
+def _plan_run(
+    core: Core, run: Run, rules: list[Rule], always: Mapping[str, list[str]], *, drop_attempts: bool
+) -> Retention:
+    verdict = judge(list(run.kept_line()), rules, always)
+    left = [each for each in attempts(run) if each.commits or each.shared]
+    aside = {commit.id: commit for each in left for commit in (*each.commits, *each.shared)}.values()
+    stay = [Kept(commit, tuple(always[commit.id])) for commit in aside if commit.id in always]
+    gone = [commit for commit in aside if commit.id not in always]
+    kept = [Kept(commit, reasons) for commit, reasons in verdict.kept]
+    return Retention(
+        stored=(),
+        given=(),
+        kept=(*kept, *stay) if drop_attempts else tuple(kept),
+        dropped=(*verdict.dropped, *gone) if drop_attempts else verdict.dropped,
+        reduced=tuple(each for each in (_reduced(core, *pair) for pair in verdict.reduced) if each.parts),
+        attempts=() if drop_attempts else tuple(left),
+    )
 
-    fields: dict[str, Any] = {"commits": [commit.id for commit in commits], "only": parts, "reason": reason}
-    with explained("dropping", core.layout.root), leased(core.disk, core.layout, "drop") as lease:
-        core.journal.append(run.log, lease, "drop", fields, still)
-    run.refresh()
+
+def _reduced(core: Core, commit: Commit, limits: Iterable[OnlyLast]) -> Reduced:
+    """What a commit loses: the parts that it has."""
+    found = [limit for limit in limits if _has(core, commit, limit)]
+    return Reduced(commit, tuple(limit.subject for limit in found), tuple(limit.reason for limit in found))
 
 
-def _is_news(run: Run, commit: Commit, parts: list[str] | None) -> bool:
-    known = run.state.commits.get(commit.id)
-    if known is None:
-        raise NotFound(f"{commit} is no commit of run {run.name!r}")
-    return not known.is_dropped and (parts is None or not set(parts) <= set(known.dropped))
+def _has(core: Core, commit: Commit, limit: OnlyLast) -> bool:
+    try:
+        return has_part(core, commit, limit.part)
+    except Damaged:
+        return False  # What cannot be read is given up by a person, not by a rule; verify and gc name it.
 
 
-def _check_free(journal: Journal, commits: list[Commit]) -> None:
-    always = protected(journal)
-    for commit in commits:
-        if commit.id in always:
-            raise Conflict(
-                f"{commit} is kept: {', '.join(always[commit.id])}; rewind the run, delete the tag or the run first"
-            )
+def _record(core: Core, asked: Asked, found: Retention) -> None:
+    tips: dict[str, Commit] = {}
+    for kept in found.kept:
+        tips.setdefault(kept.commit.run, kept.commit)  # The newest comes first, and is always kept.
+
+    def check(core: Core, run: Run, commits: Collection[Commit]) -> None:
+        check_free(core.journal, commits)
+        if asked.stored and keeping.stored(core) != found.stored:
+            raise Conflict("the rules were changed by somebody else meanwhile; nothing was dropped; try again")
+        # On a line that only went on, what was judged stands where it stood.
+        if not run.is_on_line(tips[run.name], None):
+            raise Conflict(f"the run moved: {run.name!r} went back while rules were applied to it; try again")
+
+    for name in dict.fromkeys(commit.run for commit in (*found.dropped, *(each.commit for each in found.reduced))):
+        record(core, core.journal.existing(name), list(_decisions(found, name)), check)
+
+
+def _decisions(found: Retention, run: str) -> Iterator[Decision]:
+    """One decision for whole commits, and one for each set of parts."""
+    whole = [commit for commit in found.dropped if commit.run == run]
+    if whole:
+        yield whole, None, f"no rule keeps {'it' if len(whole) == 1 else 'them'}"
+    groups: dict[tuple[str, ...], list[Reduced]] = {}
+    for each in found.reduced:
+        if each.commit.run == run:
+            groups.setdefault(each.parts, []).append(each)
+    for parts, group in groups.items():
+        yield [each.commit for each in group], list(parts), "; ".join(group[0].reasons)

@@ -8,16 +8,31 @@ from pathlib import Path
 from cairn.errors import UsageError
 from cairn.history import names, revisions
 from cairn.history.commit import Commit
+from cairn.history.settings import StoredRule
 from cairn.io.disk import Disk
 from cairn.io.explain import explained
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
-from cairn.store import config, gc, indexing, publish, reach, renaming, retention, undeleting, verify
+from cairn.store import (
+    attempts,
+    config,
+    dropping,
+    gc,
+    indexing,
+    keeping,
+    publish,
+    renaming,
+    retention,
+    undeleting,
+    verify,
+)
+from cairn.store.attempts import Attempt
 from cairn.store.contents import Contents
 from cairn.store.core import assemble
 from cairn.store.gc import GcPlan
 from cairn.store.handle import RunHandle
-from cairn.store.retention import Retention
+from cairn.store.retention import Asked, Retention
+from cairn.store.rules import parse_all
 from cairn.store.verify import Report
 
 
@@ -79,10 +94,29 @@ class Store(Contents):
     def drop(
         self, revisions: Iterable[str], *, run: str | None = None, only: Collection[str] | None = None
     ) -> list[Commit]:
-        """Record that the content of commits, or some components of it, is no longer kept; gc frees the space."""
+        """Record that the content of commits, or some parts of it, is no longer kept; gc frees the space.
+
+        A part is a component, `optimizer`, or files of a folder, `files:optimizer.pt` or `files:*.pt`. What is left
+        loads with `only=`. Raises Conflict, and drops nothing, for a whole commit that is always kept.
+        """
         commits = [self.commit(revision, run) for revision in revisions]
         with config.reserve_freed(self._core.disk, self._core.layout):
-            return retention.drop(self._core, commits, only=only, reason=None)
+            return dropping.drop(self._core, commits, only=only)
+
+    def attempts(self, run: str | None = None) -> list[Attempt]:
+        """Return the attempts of a run, with the commits of each whose content is kept."""
+        return attempts.attempts(revisions.choose_run(self._core.journal, run))
+
+    def drop_attempt(self, name: str) -> list[Commit]:
+        """Drop all commits that are only on an attempt, such as `main/attempt-1`.
+
+        Those that a tag or another run keeps stay. Raises NotFound.
+        """
+        attempt = attempts.named(self._core.journal, name)
+        always = dropping.protected(self._core.journal)
+        with config.reserve_freed(self._core.disk, self._core.layout):
+            commits = [commit for commit in attempt.commits if commit.id not in always]
+            return dropping.drop(self._core, commits, only=None)
 
     def undrop(self, revisions: Iterable[str], *, run: str | None = None) -> list[Commit]:
         """Keep again what was dropped, while the bytes are still there. Raises Dropped when they are not."""
@@ -92,38 +126,66 @@ class Store(Contents):
             publish.undrop(self._core, run_, [commit for commit in commits if commit.run == name])
         return commits
 
-    def plan_retention(self, *, keep_last: int, run: str | None = None) -> Retention:
-        """Return what a rule would keep, with the reasons, and what it would drop."""
-        journal = self._core.journal
-        runs = [journal.existing(run)] if run is not None else journal.live_runs().values()
-        return retention.plan(journal, runs, keep_last=keep_last)
+    # Rules.
+
+    def rules(self) -> tuple[StoredRule, ...]:
+        """Return the rules that every gc and `run.apply_rules` apply. Raises Damaged when they cannot be known."""
+        return keeping.stored(self._core)
+
+    def keep(self, rules: Iterable[str], *, run: str | None = None) -> tuple[StoredRule, ...]:
+        """Store rules for all runs or for one: `last:3`, `every:1000`, `best:acc:max:2`, `within:7d`, `optimizer:2`.
+
+        They drop nothing by themselves; `gc` and `run.apply_rules` do. A rule takes the place of another that says
+        something of the same; returns all rules that hold then. Raises UsageError.
+        """
+        return keeping.keep(self._core, rules, run)
+
+    def remove_rules(self, rules: Iterable[str] | None = None, *, run: str | None = None) -> tuple[StoredRule, ...]:
+        """Take stored rules back, or all: without a run, those of all runs, too. Raises NotFound."""
+        return keeping.remove(self._core, rules, run)
+
+    def plan_retention(
+        self,
+        *,
+        keep: Iterable[str] = (),
+        keep_last: int | None = None,
+        run: str | None = None,
+        stored_rules: bool = True,
+        drop_attempts: bool = False,
+    ) -> Retention:
+        """Return what rules would keep, with the reasons, and what they would drop; see `gc`."""
+        return retention.plan(self._core, _asked(keep, keep_last, run, stored_rules, drop_attempts))
 
     # The whole store.
 
     def gc(
         self,
         *,
+        keep: Iterable[str] = (),
         keep_last: int | None = None,
         run: str | None = None,
+        stored_rules: bool = True,
+        drop_attempts: bool = False,
         dry_run: bool = False,
         patience: float = gc.PATIENCE_SECONDS,
     ) -> GcPlan:
-        """Free the space of what nothing needs; with `keep_last`, first drop all but the last commits of each run.
+        """Free the space of what nothing needs, after dropping what the rules drop.
 
-        `dry_run` only returns the plan. `patience` is how many seconds to wait for operations that were running;
-        what they hold up stays in the trash for the next gc.
+        These are the stored ones (see `keep`), unless `stored_rules` is False, and those in `keep`, which may be for
+        one run; `keep_last=3` is the rule `last:3`. A commit goes only if none of them all keeps it. `drop_attempts`
+        also gives up what training left behind. `dry_run` only returns the plan. `patience` is how many seconds to
+        wait for operations that were running; what they hold up stays in the trash for the next gc.
         """
-        if run is not None and keep_last is None:
-            raise UsageError("run: expected together with keep_last")
-        rules = self.plan_retention(keep_last=keep_last, run=run) if keep_last is not None else None
+        asked = _asked(keep, keep_last, run, stored_rules, drop_attempts)
+        if run is not None and not asked.given and not drop_attempts:
+            raise UsageError("run: expected together with keep, keep_last or drop_attempts, which it limits to one run")
+        applies = asked.given or drop_attempts or (stored_rules and self.rules())
+        rules = retention.plan(self._core, asked) if applies else None
         if dry_run:
             with explained("planning gc", self.path), reading(self._core.disk, self._core.layout, "gc --dry-run"):
                 return gc.plan(self._core, rules)
         with config.reserve_freed(self._core.disk, self._core.layout):
-            if rules is not None:
-                # What gc would stop at is found before anything is recorded.
-                reach.check_history(self._core, self._core.entries())
-                retention.drop(self._core, rules.dropped, only=None, reason=f"keep_last {keep_last}")
+            rules = retention.apply(self._core, asked, rules) if rules else None
             return gc.execute(self._core, rules, patience)
 
     def verify(self, revisions: Iterable[str] = (), *, run: str | None = None) -> Report:
@@ -136,6 +198,15 @@ class Store(Contents):
         """Build the index anew from packs and entries; return the number of packs."""
         with explained("reindexing", self.path):
             return indexing.rebuild(self._core)
+
+
+def _asked(
+    keep: Iterable[str], keep_last: int | None, run: str | None, stored_rules: bool, drop_attempts: bool
+) -> Asked:
+    if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
+        raise UsageError(f"keep_last: expected at least 1, found {keep_last!r}")
+    given = [*map(str, parse_all(keep)), *([] if keep_last is None else [f"last:{keep_last}"])]
+    return Asked(tuple(given), run, stored_rules, drop_attempts)
 
 
 def init(path: Path | str, *, disk: Disk | None = None) -> Store:

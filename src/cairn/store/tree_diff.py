@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cairn.canonical import float_text
+from cairn.errors import Dropped
 from cairn.state import paths
 from cairn.state.filesyntax import FileNode
 from cairn.state.lazy import Pool
 from cairn.state.manifest import Spot
+from cairn.state.nodes import Gone
 from cairn.state.opened import Opened
 from cairn.state.place import Place
 from cairn.state.stored import StoredFile
@@ -105,6 +107,8 @@ class Half:
         """Parse a node, and follow it where it is a tie. Raises Damaged."""
         place = child.place
         node = place.parse(child.raw)
+        if isinstance(node, Gone):
+            raise Dropped(f"{node.path}: {node.part} was dropped; compare a path or, with only=, what is kept")
         if isinstance(node, Body):
             return Found(place, self.pool.open(node, place))
         if isinstance(node, FileNode):
@@ -224,9 +228,15 @@ class Walk:
 
 def _is_same(one: Child, other: Child) -> bool:
     """Whether two nodes have the same JSON, in which true is not 1; a tensor has no place for true."""
-    if one.raw != other.raw:
+    before, after = _node(one), _node(other)
+    if before != after:
         return False
-    return (type(one.raw) is dict and "$tensor" in one.raw) or _spell(one.raw) == _spell(other.raw)
+    return (type(before) is dict and "$tensor" in before) or _spell(before) == _spell(after)
+
+
+def _node(child: Child) -> Any:
+    """The JSON of a node; that of a file is known when the file was dropped, and says whether it is the same."""
+    return child.raw.raw if isinstance(child.raw, Gone) else child.raw
 
 
 def _union(a: Iterable[object], b: Iterable[object]) -> Iterable[object]:

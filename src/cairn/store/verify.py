@@ -14,6 +14,7 @@ from pathlib import Path
 from cairn.errors import CairnError, Damaged
 from cairn.history.commit import Commit
 from cairn.history.journal import tag_of
+from cairn.history.settings import Settings, rules_of
 from cairn.ids import BlobRef, blob_id
 from cairn.io.layout import Trashed, pack_id_of
 from cairn.io.log import Log
@@ -23,6 +24,7 @@ from cairn.state.walk import walk
 from cairn.store import config
 from cairn.store.core import Core
 from cairn.store.reach import Root, roots
+from cairn.store.rules import parse
 
 _RESTORE = "restore the file from a copy of the store"
 _GIVE_UP = f"{_RESTORE}; or commit the same state again, which writes it anew; or give the steps up with `cairn drop`"
@@ -119,6 +121,7 @@ def verify(core: Core, commits: Iterable[Commit] | None) -> Report:
         return check.report()
     _check_config(check)
     _check_logs(check)
+    _check_settings(check)
     # Before the packs, which are in place before the entry that needs them.
     kept = list(roots(core.entries()))
     _check_packs(check)
@@ -159,6 +162,19 @@ def _check_logs(check: _Check) -> None:
             except Damaged as error:
                 what = f"entry {entry.seq} of tag {name}"
                 check.error("entry", what, entry.file, "an entry that makes sense", str(error))
+
+
+def _check_settings(check: _Check) -> None:
+    log = Settings(check.core.disk, check.core.layout).log
+    log.refresh()
+    _check_log(check, "the settings", log)
+    for entry in log.entries(range(1, log.last + 1), damaged=lambda error: None):
+        try:
+            for each in rules_of(entry):
+                parse(each.rule)
+        except CairnError as error:
+            what = f"entry {entry.seq} of the settings"
+            check.error("entry", what, entry.file, "rules that this version knows", str(error))
 
 
 def _check_log(check: _Check, whose: str, log: Log) -> None:
