@@ -25,7 +25,7 @@ from cairn.io.leases import Lease
 from cairn.objects import blobs, intake, presence, writer
 from cairn.objects.intake import Intake
 from cairn.store import publish, securing
-from cairn.store.gc import Collection
+from cairn.store.collecting import Collection
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -73,7 +73,7 @@ def _no_look_into_the_trash(patch: pytest.MonkeyPatch) -> None:
 
 
 def _gc_ignores_leases(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leases, "alive", lambda disk, layout: {})
+    patch.setattr(leases, "alive", lambda disk, layout, *, but=None: {})
 
 
 def _no_wait(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def _entry_before_its_packs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _entry_before_its_packs_are_durable(patch: pytest.MonkeyPatch) -> None:
-    settle, append = presence._settle, Journal.append
+    settle, append = presence.settle, Journal.append
     later: list[tuple[Any, ...]] = []
 
     def then(self: Journal, *arguments: Any) -> Any:
@@ -129,7 +129,7 @@ def _entry_before_its_packs_are_durable(patch: pytest.MonkeyPatch) -> None:
             settle(*later.pop())
         return document
 
-    patch.setattr(presence, "_settle", lambda *arguments: later.append(arguments))
+    patch.setattr(presence, "settle", lambda *arguments: later.append(arguments))
     patch.setattr(Journal, "append", then)
 
 
@@ -167,7 +167,7 @@ def _names_of_others_are_trusted(patch: pytest.MonkeyPatch) -> None:
         return pack_id
 
     patch.setattr(intake, "write_pack", own)
-    patch.setattr(presence, "_settle", lambda *arguments: None)
+    patch.setattr(presence, "settle", lambda *arguments: None)
 
 
 def _drops_of_others_are_trusted(patch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,12 @@ def gc(plan: GcPlan) -> str:
     if plan.dead:
         rows = [(text.short(pack.id), text.size(pack.bytes), str(pack.blobs)) for pack in plan.dead]
         parts.append(text.table(("dead pack", "bytes", "blobs"), rows, (1, 2)) + "\n")
+    if plan.rewrites:
+        cells = [
+            (str(len(each.packs)), text.size(each.bytes), text.size(each.needed_bytes), text.size(each.freed_bytes))
+            for each in plan.rewrites
+        ]
+        parts.append(text.table(("packs to one", "bytes", "to write", "frees"), cells, (0, 1, 2, 3)) + "\n")
     partly = f", of which {text.size(plan.partly_dead_bytes)} in them are not needed" if plan.partly_dead_bytes else ""
     trash = (
         f", and {text.count(plan.in_trash, 'pack')} from earlier in the trash to judge again" if plan.in_trash else ""
@@ -67,13 +73,46 @@ def gc(plan: GcPlan) -> str:
             [
                 ("kept", f"{text.count(plan.kept_packs, 'pack')}, {text.size(plan.kept_bytes)}{partly}"),
                 (goes, f"{text.count(len(plan.dead), 'pack')}, {text.size(plan.dead_bytes)}{trash}"),
+                *_compaction(plan),
                 ("put back", text.count(len(plan.restored), "pack") if plan.restored else ""),
                 ("unreadable", "\n".join([*plan.unreadable, "left in place"]) if plan.unreadable else ""),
+                ("damaged", "\n".join(map(text.safe, plan.damaged))),
                 ("freed", text.size(plan.freed_bytes) if plan.executed else "nothing: this was a dry run"),
+                ("not freed", _left(plan)),
                 ("waits for", "\n".join(map(text.safe, plan.waiting_for))),
             ]
         )
     )
+    if plan.short_of_space:
+        parts.append("The disk has no room for more new packs; free some, then run gc --compact again.")
     if plan.waiting_for:
         parts.append("The removed packs stay in the trash, because these operations may need them; run gc again later.")
     return "\n".join(part for part in parts if part)
+
+
+def _compaction(plan: GcPlan) -> list[tuple[str, str]]:
+    """What compaction does: packs with second copies only, and packs that give way to new ones."""
+    second = text.count(len(plan.redundant), "pack")
+    old = text.count(sum(len(each.packs) for each in plan.rewrites), "pack")
+    new = text.count(len(plan.written) if plan.executed else len(plan.rewrites), "pack")
+    rewritten = f"{old} to {new}, {text.size(plan.rewritten_bytes)} {'read and written' if plan.executed else 'to read and write'}"
+    return [
+        (
+            "copies",
+            f"{second} of second copies, {text.size(sum(each.bytes for each in plan.redundant))}"
+            if plan.redundant
+            else "",
+        ),
+        ("rewritten" if plan.executed else "to rewrite", rewritten if plan.rewrites else ""),
+        (
+            "compaction",
+            f"frees {text.size(plan.compacted_bytes)}" if plan.compacted_bytes and not plan.executed else "",
+        ),
+    ]
+
+
+def _left(plan: GcPlan) -> str:
+    """What gc did not free, and how it is freed."""
+    return (
+        f"{text.size(plan.partly_dead_bytes)}, which only `cairn gc --compact` frees" if plan.partly_dead_bytes else ""
+    )

@@ -69,28 +69,51 @@ def _decided(commits: list[Commit], verb: str, as_json: bool) -> None:
 @click.option(
     "--keep-last", type=click.IntRange(min=1), metavar="N", help="First drop all but the last N commits of each run."
 )
+@click.option("--compact", is_flag=True, help="Also rewrite partly dead packs and merge small ones.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(min=0, max=100, min_open=True),
+    metavar="P",
+    help="With --compact: rewrite packs of which at least P percent are not needed; 25 if not given.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @run_option
 @json_option
 @pass_store
-def gc(store: Store, keep_last: int | None, dry_run: bool, run: str | None, as_json: bool) -> None:
+def gc(
+    store: Store,
+    keep_last: int | None,
+    compact: bool,
+    threshold: float | None,
+    dry_run: bool,
+    run: str | None,
+    as_json: bool,
+) -> None:
     """Free the space of what nothing needs.
 
     Says which commits each rule keeps, which packs go, what was freed, and what has to wait and why. The newest commit
     of a run, tagged commits and those that a run started from are always kept. Others may commit and read meanwhile.
     gc stops, and removes nothing, when something that is needed cannot be read. --run limits --keep-last to one run.
 
+    A pack goes when nothing in it is needed. --compact also frees what is not needed in other packs: it writes the
+    rest of them into new ones, which takes room before it gives some; on a full disk it goes as far as it can.
+
     \b
     Example:
       $ cairn gc --dry-run
       $ cairn gc --keep-last 3
+      $ cairn gc --compact
     """
     if run is not None and keep_last is None:
         raise click.UsageError("--run limits --keep-last, which is missing")
-    with working("Looking for what nothing needs"):
-        plan = store.gc(keep_last=keep_last, run=run, dry_run=dry_run)
+    if threshold is not None and not compact:
+        raise click.UsageError("--threshold is for --compact, which is missing")
+    share = {"threshold": threshold / 100} if threshold is not None else {}
+    with working("Rewriting packs" if compact and not dry_run else "Looking for what nothing needs"):
+        plan = store.gc(keep_last=keep_last, run=run, dry_run=dry_run, compact=compact, **share)
     if as_json:
-        print_json({**plain(plan), "dead_bytes": plan.dead_bytes})
+        sums = ("dead_bytes", "rewritten_bytes", "compacted_bytes")
+        print_json({**plain(plan), **{name: getattr(plan, name) for name in sums}})
     else:
         say(render_space.gc(plan))
 
