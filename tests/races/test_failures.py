@@ -13,6 +13,7 @@ from tests.races.scenes import (
     Scene,
     build,
     commit,
+    compact,
     create,
     delete,
     drop,
@@ -34,6 +35,7 @@ OPERATIONS: dict[str, Operation] = {
     "rename": rename("side", "moved"),
     "delete": delete("side"),
     "gc": gc(),
+    "gc --compact": compact(),
 }
 
 

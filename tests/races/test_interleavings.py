@@ -27,6 +27,7 @@ from tests.races.scenes import (
     build,
     build_with_trash,
     commit,
+    compact,
     create,
     drop,
     gc,
@@ -52,6 +53,7 @@ OPERATIONS: dict[str, Operation] = {
     "undrop": undrop("main@1"),
     "create": create("new", "main@2"),
     "gc": gc(keep_last=1),
+    "gc --compact": compact(),
 }
 
 BESIDE = commit("dead+other", 20, "side")
@@ -61,6 +63,7 @@ INTRUDERS: dict[str, Operation] = {
     "gc": COLLECT,
     "commit then gc": after(BESIDE, COLLECT),
     "gc then commit": after(COLLECT, BESIDE),
+    "gc --compact": compact(),
 }
 
 EFFECTS: dict[str, Callable[[View], bool]] = {
@@ -82,7 +85,7 @@ def honest(name: str, outcome: Outcome, view: View) -> None:
         assert isinstance(outcome.error, Conflict | Dropped), (name, outcome)
 
 
-WITH_TRASH = ("commit", "undrop", "gc")
+WITH_TRASH = ("commit", "undrop", "gc", "gc --compact")
 """Operations that care about what an earlier gc left in the trash."""
 
 
@@ -112,6 +115,11 @@ PAIRS: dict[str, tuple[Operation, Operation]] = {
     "commit x gc": (commit(DEAD, 10), gc(patience=1)),
     "gc x commit": (gc(), commit(DEAD, 10)),
     "gc x gc": (gc(keep_last=1), gc()),
+    "commit x gc --compact": (commit(DEAD, 10), compact(patience=1)),
+    "gc --compact x commit": (compact(), commit(DEAD, 10)),
+    "gc --compact x gc --compact": (compact(), compact()),
+    "gc --compact x gc": (compact(), gc(keep_last=1)),
+    "undrop x gc --compact": (undrop("main@1"), compact(patience=1)),
     "undrop x gc": (undrop("main@1"), gc(patience=1)),
     "commit x commit": (commit(DEAD, 10), commit(DEAD, 20, "side")),
 }
@@ -156,6 +164,8 @@ CROWD: dict[str, Operation] = {
     "gc": gc(),
     "patient gc": gc(patience=1),
     "drop and gc": gc(keep_last=1),
+    "gc --compact": compact(),
+    "patient gc --compact": compact(patience=1),
     "load": load("step:3"),
     "verify": verify,
     "rename": rename("side", "moved"),

@@ -64,20 +64,19 @@ def gc(plan: GcPlan) -> str:
             for each in plan.rewrites
         ]
         parts.append(text.table(("packs to one", "bytes", "to write", "frees"), cells, (0, 1, 2, 3)) + "\n")
-    partly = f", of which {text.size(plan.partly_dead_bytes)} in them are not needed" if plan.partly_dead_bytes else ""
     trash = (
         f", and {text.count(plan.in_trash, 'pack')} from earlier in the trash to judge again" if plan.in_trash else ""
     )
     parts.append(
         text.pairs(
             [
-                ("kept", f"{text.count(plan.kept_packs, 'pack')}, {text.size(plan.kept_bytes)}{partly}"),
+                ("kept", f"{text.count(plan.kept_packs, 'pack')}, {text.size(plan.kept_bytes)}"),
                 (goes, f"{text.count(len(plan.dead), 'pack')}, {text.size(plan.dead_bytes)}{trash}"),
                 *_compaction(plan),
                 ("put back", text.count(len(plan.restored), "pack") if plan.restored else ""),
                 ("unreadable", "\n".join([*plan.unreadable, "left in place"]) if plan.unreadable else ""),
                 ("damaged", "\n".join(map(text.safe, plan.damaged))),
-                ("freed", text.size(plan.freed_bytes) if plan.executed else "nothing: this was a dry run"),
+                ("freed", _freed(plan)),
                 ("not freed", _left(plan)),
                 ("waits for", "\n".join(map(text.safe, plan.waiting_for))),
             ]
@@ -92,27 +91,25 @@ def gc(plan: GcPlan) -> str:
 
 def _compaction(plan: GcPlan) -> list[tuple[str, str]]:
     """What compaction does: packs with second copies only, and packs that give way to new ones."""
-    second = text.count(len(plan.redundant), "pack")
+    copies = f"{text.count(len(plan.redundant), 'pack')}, {text.size(plan.redundant_bytes)}"
     old = text.count(sum(len(each.packs) for each in plan.rewrites), "pack")
     new = text.count(len(plan.written) if plan.executed else len(plan.rewrites), "pack")
-    rewritten = f"{old} to {new}, {text.size(plan.rewritten_bytes)} {'read and written' if plan.executed else 'to read and write'}"
+    verb = "read and written" if plan.executed else "to read and write"
     return [
-        (
-            "copies",
-            f"{second} of second copies, {text.size(sum(each.bytes for each in plan.redundant))}"
-            if plan.redundant
-            else "",
-        ),
-        ("rewritten" if plan.executed else "to rewrite", rewritten if plan.rewrites else ""),
-        (
-            "compaction",
-            f"frees {text.size(plan.compacted_bytes)}" if plan.compacted_bytes and not plan.executed else "",
-        ),
+        ("copies", copies if plan.redundant else ""),
+        ("rewritten", f"{old} to {new}, {text.size(plan.rewritten_bytes)} {verb}" if plan.rewrites else ""),
     ]
 
 
+def _freed(plan: GcPlan) -> str:
+    if plan.executed:
+        return text.size(plan.freed_bytes)
+    return f"nothing: this was a dry run; gc would free {text.size(plan.dead_bytes + plan.compacted_bytes)}"
+
+
 def _left(plan: GcPlan) -> str:
-    """What gc did not free, and how it is freed."""
-    return (
-        f"{text.size(plan.partly_dead_bytes)}, which only `cairn gc --compact` frees" if plan.partly_dead_bytes else ""
-    )
+    """What gc does not free, and how it is freed."""
+    left = text.size(plan.partly_dead_bytes) if plan.partly_dead_bytes else ""
+    if plan.threshold is None:
+        return left and f"{left} in packs that stay; `cairn gc --compact` frees it"
+    return left and f"{left} in packs of which less than {plan.threshold:.0%} is not needed"

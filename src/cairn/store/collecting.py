@@ -61,6 +61,7 @@ def planned(core: Core, judgement: Judgement, threshold: float | None) -> GcPlan
         ),
         unreadable=tuple(table.unreadable),
         in_trash=len(list_trash(core.disk, core.layout)),
+        threshold=threshold,
         redundant=redundant,
         rewrites=rewrites,
     )

@@ -53,6 +53,8 @@ class GcPlan:
     """Packs that an earlier gc left to be judged again."""
     retention: Retention | None = None
     """What the rules keep, with the reasons, and what they drop."""
+    threshold: float | None = None
+    """Compaction: the share of a pack that is not needed, from which it is rewritten; None without compaction."""
     redundant: tuple[DeadPack, ...] = ()
     """Compaction: packs that go because other packs have all that is needed of them."""
     rewrites: tuple[Rewrite, ...] = ()
@@ -77,6 +79,11 @@ class GcPlan:
         return sum(pack.bytes for pack in self.dead)
 
     @property
+    def redundant_bytes(self) -> int:
+        """Bytes of the packs that hold second copies only."""
+        return sum(pack.bytes for pack in self.redundant)
+
+    @property
     def rewritten_bytes(self) -> int:
         """Bytes that compaction reads and writes again."""
         return sum(rewrite.needed_bytes for rewrite in self.rewrites)
@@ -84,7 +91,7 @@ class GcPlan:
     @property
     def compacted_bytes(self) -> int:
         """Bytes that go by compaction, headers of the new packs not counted."""
-        return sum(pack.bytes for pack in self.redundant) + sum(rewrite.freed_bytes for rewrite in self.rewrites)
+        return self.redundant_bytes + sum(rewrite.freed_bytes for rewrite in self.rewrites)
 
 
 class Judgement:

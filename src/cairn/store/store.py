@@ -108,8 +108,8 @@ class Store(Contents):
         """Free the space of what nothing needs; with `keep_last`, first drop all but the last commits of each run.
 
         `compact` also rewrites packs of which at least the share `threshold` is not needed, merges small ones, and
-        removes second copies. `dry_run` only returns the plan. `patience` is how many seconds to wait for operations that
-        were running; what they hold up stays in the trash for the next gc.
+        removes second copies. `dry_run` only returns the plan. `patience` is how many seconds to wait for operations
+        that were running; what they hold up stays in the trash for the next gc.
         """
         if run is not None and keep_last is None:
             raise UsageError("run: expected together with keep_last")
