@@ -30,9 +30,11 @@ def usage(measured: Usage) -> str:
     ]
     head = ("commit", "run", "step", "bytes", "own", "shared", "a drop frees", "compacted")
     lines = text.table(head, rows, (2, 3, 4, 5, 6, 7)) + "\n\n" if rows else ""
+    parts = [(text.safe(part.name), text.size(part.raw), text.size(part.own)) for part in measured.components]
+    lines += text.table(("component", "bytes", "own"), parts, (1, 2)) + "\n\n" if parts else ""
     return lines + text.pairs(
         [
-            ("each alone", f"{text.size(measured.raw)}, if every kept commit stood alone"),
+            ("each alone", f"{text.size(measured.raw)}, if every one of these commits stood alone"),
             ("needed", f"{text.size(measured.needed)}, each blob once"),
             ("stored", f"{text.size(measured.stored)}, all packs"),
         ]
