@@ -134,7 +134,7 @@ class Compactor:
 
     def _has_room(self, rewrite: Rewrite) -> bool:
         """Whether a new pack leaves room for what it takes to free the old ones, and for the reserve."""
-        needed = rewrite.needed_bytes + head_bound(rewrite.needed_blobs) + 2 * RESERVE_BYTES
+        needed = rewrite.needed_bytes + head_bound(rewrite.needed_blobs) + RESERVE_BYTES
         return self._core.disk.free(self._core.layout.root) >= needed
 
     def _rewrite(self, rewrite: Rewrite) -> None:

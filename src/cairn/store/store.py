@@ -56,7 +56,8 @@ class Store(Contents):
         """Move a run's tip back to one of its commits; the way left behind stays as an attempt."""
         target = revisions.resolve(self._core.journal, revision, run)
         chosen = revisions.choose_run(self._core.journal, run or target.run)
-        publish.rewind(self._core, chosen, target)
+        with config.reserve_freed(self._core.disk, self._core.layout):
+            publish.rewind(self._core, chosen, target)
         return target
 
     # Names and decisions.
@@ -69,7 +70,8 @@ class Store(Contents):
 
     def delete_tag(self, name: str) -> None:
         """Delete a tag; the commit stays in the history."""
-        publish.delete_tag(self._core, name)
+        with config.reserve_freed(self._core.disk, self._core.layout):
+            publish.delete_tag(self._core, name)
 
     def drop(
         self, revisions: Iterable[str], *, run: str | None = None, only: Collection[str] | None = None
