@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from cairn.store.retention import Retention
     from cairn.store.usage import Usage
 
+_SHOWN = 100
+"""Rows of a table of packs: a store may have a hundred thousand."""
+
 
 def usage(measured: Usage) -> str:
     """One line for each commit, and the whole."""
@@ -58,14 +61,15 @@ def gc(plan: GcPlan) -> str:
         retention(plan.retention) + "\n" if plan.retention and (plan.retention.kept or plan.retention.dropped) else ""
     ]
     if plan.dead:
-        rows = [(text.short(pack.id), text.size(pack.bytes), str(pack.blobs)) for pack in plan.dead]
-        parts.append(text.table(("dead pack", "bytes", "blobs"), rows, (1, 2)) + "\n")
+        rows = [(text.short(pack.id), text.size(pack.bytes), str(pack.blobs)) for pack in plan.dead[:_SHOWN]]
+        parts.append(text.table(("dead pack", "bytes", "blobs"), rows, (1, 2)) + _more(len(plan.dead)) + "\n")
     if plan.rewrites:
         cells = [
             (str(len(each.packs)), text.size(each.bytes), text.size(each.needed_bytes), text.size(each.freed_bytes))
-            for each in plan.rewrites
+            for each in plan.rewrites[:_SHOWN]
         ]
-        parts.append(text.table(("packs to one", "bytes", "to write", "frees"), cells, (0, 1, 2, 3)) + "\n")
+        table = text.table(("packs to one", "bytes", "to write", "frees"), cells, (0, 1, 2, 3))
+        parts.append(table + _more(len(plan.rewrites)) + "\n")
     trash = (
         f", and {text.count(plan.in_trash, 'pack')} from earlier in the trash to judge again" if plan.in_trash else ""
     )
@@ -91,6 +95,11 @@ def gc(plan: GcPlan) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def _more(count: int) -> str:
+    """What stands for the rest of a long table; --json has all."""
+    return f"\n… and {count - _SHOWN} more" if count > _SHOWN else ""
+
+
 def _compaction(plan: GcPlan) -> list[tuple[str, str]]:
     """What compaction does: packs with second copies only, and packs that give way to new ones."""
     copies = f"{text.count(len(plan.redundant), 'pack')}, {text.size(plan.redundant_bytes)}"
@@ -104,6 +113,8 @@ def _compaction(plan: GcPlan) -> list[tuple[str, str]]:
 
 
 def _freed(plan: GcPlan) -> str:
+    if plan.executed and plan.freed_bytes < 0:
+        return f"nothing yet: {text.size(-plan.freed_bytes)} more are in use until old packs leave the trash"
     if plan.executed:
         return text.size(plan.freed_bytes)
     return f"nothing: this was a dry run; gc would free {text.size(plan.dead_bytes + plan.compacted_bytes)}"
