@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +10,7 @@ import click
 from cairn.cli import render, render_space, text
 from cairn.cli.context import json_option, pass_store, run_option
 from cairn.cli.jsonout import plain, print_json
-from cairn.cli.progress import working
+from cairn.cli.progress import moving_bytes, working
 from cairn.cli.text import note, say
 
 if TYPE_CHECKING:
@@ -108,9 +109,16 @@ def gc(
         raise click.UsageError("--run limits --keep-last, which is missing")
     if threshold is not None and not compact:
         raise click.UsageError("--threshold is for --compact, which is missing")
-    share = {"threshold": threshold / 100} if threshold is not None else {}
-    with working("Rewriting packs" if compact and not dry_run else "Looking for what nothing needs"):
-        plan = store.gc(keep_last=keep_last, run=run, dry_run=dry_run, compact=compact, **share)
+    from cairn.store.compaction import THRESHOLD
+
+    share = threshold / 100 if threshold is not None else THRESHOLD
+    collect = partial(store.gc, keep_last=keep_last, run=run, compact=compact, threshold=share)
+    if compact and not dry_run:
+        with moving_bytes("Rewriting packs") as bar:
+            plan = collect(expect=bar.expect, advance=bar.advance)
+    else:
+        with working("Looking for what nothing needs"):
+            plan = collect(dry_run=dry_run)
     if as_json:
         sums = ("dead_bytes", "rewritten_bytes", "compacted_bytes")
         print_json({**plain(plan), **{name: getattr(plan, name) for name in sums}})

@@ -31,7 +31,7 @@ from cairn.objects.pack import Header
 from cairn.objects.presence import settle
 from cairn.objects.reader import read_header
 from cairn.store import compaction
-from cairn.store.compaction import Copies
+from cairn.store.compaction import Copies, Wish
 from cairn.store.core import Core
 from cairn.store.judging import GcPlan, Judgement
 from cairn.store.reach import mark, take_stock
@@ -74,7 +74,8 @@ class Collection:
     core: Core
     lease: Lease | None = None
     """That of the compaction, for the packs that it writes."""
-    threshold: float | None = None
+    wish: Wish | None = None
+    """What is to be compacted, if anything."""
     gc_id: str = field(init=False)
     is_shared: bool = field(init=False)
     judged: dict[str, Trashed] = field(default_factory=dict)
@@ -113,11 +114,12 @@ class Collection:
     def prepare(self) -> tuple[GcPlan, list[str], int]:
         """Plan, and write the new packs; return the plan, the packs that go, and the bytes that were written."""
         judgement = Judgement(self.core)
-        found = planned(self.core, judgement, self.threshold)
+        found = planned(self.core, judgement, self.wish.threshold if self.wish else None)
         going = [pack.id for pack in (*found.dead, *found.redundant)]
-        if self.lease is None:
+        if self.lease is None or self.wish is None:
             return found, going, 0
-        compactor = compaction.Compactor(self.core, judgement, self.lease)
+        self.wish.expect(found.rewritten_bytes)
+        compactor = compaction.Compactor(self.core, judgement, self.lease, self.wish.advance)
         compactor.write(found.rewrites)
         replaced = set(compactor.replaced)
         found = replace(

@@ -21,8 +21,9 @@ What is not in order stops nothing else: a damaged blob keeps its pack as it is,
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cairn.errors import Damaged, UsageError
 from cairn.ids import BlobRef, blob_id
@@ -50,62 +51,80 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _ALIGN = 16
 
 
-def checked(threshold: float) -> float:
-    """Return a share that may be a threshold. Raises UsageError."""
-    if not 0 < threshold <= 1:
-        raise UsageError(f"threshold: expected a share above 0 and up to 1, found {threshold!r}")
-    return threshold
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """From which dead share on packs are rewritten, and who is told of the bytes to come and those that are done."""
+
+    threshold: float = THRESHOLD
+    expect: Callable[[int], None] = lambda nbytes: None
+    advance: Callable[[int], None] = lambda nbytes: None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a threshold that is none."""
+        if not 0 < self.threshold <= 1:
+            raise UsageError(f"threshold: expected a share above 0 and up to 1, found {self.threshold!r}")
+
+
+class _Small(NamedTuple):
+    """A pack that is merged with others."""
+
+    turn: int
+    """When the first of its blobs was found to be needed."""
+    pack: int
+    needed_bytes: int
+    needed_blobs: int
+    is_wasteful: bool
 
 
 def plan(judgement: Judgement, threshold: float) -> tuple[tuple[DeadPack, ...], tuple[Rewrite, ...]]:
     """Return the packs that go because others have all that is needed of them, and those to rewrite."""
     redundant: list[DeadPack] = []
     alone: list[Rewrite] = []
-    small: list[tuple[int, Rewrite, bool]] = []
+    small: list[_Small] = []
     table = judgement.catalogue
     for pack, pack_id in enumerate(table.packs):
+        useful = judgement.useful[pack]
         if judgement.is_held(pack) or not judgement.needed[pack]:
             continue
-        useful = judgement.useful[pack]
         if not useful:
             redundant.append(judgement.weight(pack))
             continue
         is_wasteful = useful <= (1 - threshold) * judgement.data_bytes(pack)
-        chosen = [table.blob_of[copy] for copy in table.copies_in(pack) if judgement.chosen[copy]]
-        rewrite = Rewrite((pack_id,), table.sizes[pack], useful, len(chosen))
+        turns = [table.turns[table.blob_of[copy]] for copy in table.copies_in(pack) if judgement.chosen[copy]]
         if useful < SMALL_BYTES and (is_wasteful or table.sizes[pack] < SMALL_BYTES):
-            small.append((min(table.turns[blob] for blob in chosen), rewrite, is_wasteful))
+            small.append(_Small(min(turns), pack, useful, len(turns), is_wasteful))
         elif is_wasteful:
-            alone.append(rewrite)
-    return tuple(redundant), tuple(sorted([*alone, *_merged(small)], key=lambda rewrite: rewrite.needed_bytes))
+            alone.append(Rewrite((pack_id,), table.sizes[pack], useful, len(turns)))
+    merged = [
+        Rewrite(
+            tuple(table.packs[each.pack] for each in group),
+            sum(table.sizes[each.pack] for each in group),
+            sum(each.needed_bytes for each in group),
+            sum(each.needed_blobs for each in group),
+        )
+        for group in _groups(small)
+    ]
+    return tuple(redundant), tuple(sorted(alone + merged, key=lambda rewrite: rewrite.needed_bytes))
 
 
-def _merged(small: Iterable[tuple[int, Rewrite, bool]]) -> Iterator[Rewrite]:
+def _groups(small: list[_Small]) -> list[list[_Small]]:
     """Join packs that are first needed after one another: what is dropped together lies together."""
-    group: list[tuple[Rewrite, bool]] = []
+    groups: list[list[_Small]] = []
     size = blobs = 0
-    for _, rewrite, is_wasteful in [
-        *sorted(small, key=lambda item: item[0]),
-        (0, Rewrite((), 0, MERGED_BYTES, 0), False),
-    ]:
-        if size + rewrite.needed_bytes > MERGED_BYTES or blobs + rewrite.needed_blobs > MERGED_BLOBS:
-            if len(group) > 1 or any(wasteful for _, wasteful in group):
-                yield Rewrite(
-                    tuple(pack for each, _ in group for pack in each.packs),
-                    sum(each.bytes for each, _ in group),
-                    size,
-                    blobs,
-                )
-            group, size, blobs = [], 0, 0
-        group.append((rewrite, is_wasteful))
-        size, blobs = size + rewrite.needed_bytes, blobs + rewrite.needed_blobs
+    for each in sorted(small):
+        if not groups or size + each.needed_bytes > MERGED_BYTES or blobs + each.needed_blobs > MERGED_BLOBS:
+            groups.append([])
+            size = blobs = 0
+        groups[-1].append(each)
+        size, blobs = size + each.needed_bytes, blobs + each.needed_blobs
+    return [group for group in groups if len(group) > 1 or group[0].is_wasteful]
 
 
 class Compactor:
     """Writes the new packs of one gc, under its lease."""
 
-    def __init__(self, core: Core, judgement: Judgement, lease: Lease) -> None:
-        self._core, self._judgement, self._lease = core, judgement, lease
+    def __init__(self, core: Core, judgement: Judgement, lease: Lease, advance: Callable[[int], None]) -> None:
+        self._core, self._judgement, self._lease, self._advance = core, judgement, lease, advance
         self._numbers = {pack_id: pack for pack, pack_id in enumerate(judgement.catalogue.packs)}
         self._serial = 0
         self.written: dict[str, int] = {}
@@ -171,6 +190,7 @@ class Compactor:
         try:
             for source, ref, is_tree in blobs:
                 writer.add(NewBlob(ref, source.read(ref)), is_tree=is_tree)
+                self._advance(ref.size)
             pack_id = writer.finish()
         except BaseException:
             writer.abandon()

@@ -12,6 +12,7 @@ from cairn.io import leases
 from cairn.io.explain import explained
 from cairn.objects.blobs import list_packs
 from cairn.store.collecting import PATIENCE_SECONDS, Collection, planned
+from cairn.store.compaction import Wish
 from cairn.store.core import Core
 from cairn.store.judging import GcPlan, Judgement
 from cairn.store.retention import Retention
@@ -29,24 +30,24 @@ def plan(core: Core, rules: Retention | None = None, threshold: float | None = N
 
 
 def execute(
-    core: Core, rules: Retention | None = None, patience: float = PATIENCE_SECONDS, threshold: float | None = None
+    core: Core, rules: Retention | None = None, patience: float = PATIENCE_SECONDS, wish: Wish | None = None
 ) -> GcPlan:
     """Plan and carry it out; what the rules drop has been recorded before. One gc at a time, else raises Busy.
 
     Compaction needs room before it frees any. On a full disk what one round frees is the room of the next.
     """
     with explained("gc", core.layout.root), leases.sole_gc(core.disk, core.layout):
-        rounds = [_round(core, patience, threshold)]
+        rounds = [_round(core, patience, wish)]
         while rounds[-1].short_of_space and rounds[-1].freed_bytes > 0:
-            rounds.append(_round(core, patience, threshold))
+            rounds.append(_round(core, patience, wish))
         return replace(_joined(rounds), retention=rules)
 
 
-def _round(core: Core, patience: float, threshold: float | None) -> GcPlan:
-    if threshold is None:
+def _round(core: Core, patience: float, wish: Wish | None) -> GcPlan:
+    if wish is None:
         return Collection(core).run(patience)
     with leases.leased(core.disk, core.layout, "gc --compact") as lease:
-        return Collection(core, lease, threshold).run(patience)
+        return Collection(core, lease, wish).run(patience)
 
 
 def _joined(rounds: list[GcPlan]) -> GcPlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from cairn.errors import UsageError
@@ -12,7 +12,8 @@ from cairn.io.disk import Disk
 from cairn.io.explain import explained
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
-from cairn.store import compaction, config, gc, indexing, publish, reach, renaming, retention, verify
+from cairn.store import config, gc, indexing, publish, reach, renaming, retention, verify
+from cairn.store.compaction import THRESHOLD, Wish
 from cairn.store.contents import Contents
 from cairn.store.core import assemble
 from cairn.store.gc import GcPlan
@@ -103,29 +104,32 @@ class Store(Contents):
         keep_last: int | None = None,
         run: str | None = None,
         compact: bool = False,
-        threshold: float = compaction.THRESHOLD,
+        threshold: float = THRESHOLD,
         dry_run: bool = False,
         patience: float = gc.PATIENCE_SECONDS,
+        expect: Callable[[int], None] = lambda nbytes: None,
+        advance: Callable[[int], None] = lambda nbytes: None,
     ) -> GcPlan:
         """Free the space of what nothing needs; with `keep_last`, first drop all but the last commits of each run.
 
         `compact` also rewrites packs of which at least the share `threshold` is not needed, merges small ones, and
         removes second copies. `dry_run` only returns the plan. `patience` is how many seconds to wait for operations
-        that were running; what they hold up stays in the trash for the next gc.
+        that were running; what they hold up stays in the trash for the next gc. `expect` is told how many bytes are to
+        be rewritten, `advance` those that were.
         """
         if run is not None and keep_last is None:
             raise UsageError("run: expected together with keep_last")
-        share = compaction.checked(threshold) if compact else None
+        wish = Wish(threshold, expect, advance) if compact else None
         rules = self.plan_retention(keep_last=keep_last, run=run) if keep_last is not None else None
         if dry_run:
             with explained("planning gc", self.path), reading(self._core.disk, self._core.layout, "gc --dry-run"):
-                return gc.plan(self._core, rules, share)
+                return gc.plan(self._core, rules, wish.threshold if wish else None)
         with config.reserve_freed(self._core.disk, self._core.layout):
             if rules is not None:
                 # What gc would stop at is found before anything is recorded.
                 reach.check_history(self._core)
                 retention.drop(self._core, rules.dropped, only=None, reason=f"keep_last {keep_last}")
-            return gc.execute(self._core, rules, patience, share)
+            return gc.execute(self._core, rules, patience, wish)
 
     def verify(self, revisions: Iterable[str] = (), *, run: str | None = None) -> Report:
         """Read everything, or what some commits need, and check every hash; return what is wrong."""
