@@ -91,14 +91,15 @@ def dropping_frees(root: Path, elsewhere: Path) -> None:
     whole(root, step, elsewhere)
 
 
-def rewinding_untagging_and_ending_runs_frees(root: Path, elsewhere: Path) -> None:
+def rewinding_dropping_and_ending_a_run_frees(root: Path, elsewhere: Path) -> None:
     """Each way to give content up can be recorded on a full disk, and gc frees what it gives up."""
     step = filled(root)
-    for give_up in (
+    ways: list[Callable[[cairn.Store], object]] = [
         lambda store: store.rewind(f"step:{step - 2}"),
         lambda store: store.drop([f"main@{step - 3}"]),
         lambda store: store.delete_run("main"),
-    ):
+    ]
+    for give_up in ways:
         with cairn.open(root) as store:
             give_up(store)
         stuff(root)
@@ -163,7 +164,7 @@ def compaction_frees(root: Path, elsewhere: Path) -> None:
 
 SCENARIOS: dict[str, Callable[[Path, Path], None]] = {
     "DISK-01 and FULL2-01: dropping": dropping_frees,
-    "rewinding, dropping, ending a run": rewinding_untagging_and_ending_runs_frees,
+    "rewinding, dropping, ending a run": rewinding_dropping_and_ending_a_run_frees,
     "deleting a tag": untagging_frees,
     "compaction": compaction_frees,
 }
