@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.cairn import folders
 from tests.cairn.describe import describe
@@ -131,11 +132,27 @@ def test_du_says_what_commits_weigh(store: cairn.Store) -> None:
     assert one == first
 
 
-def folders_tree(store: cairn.Store, component: str) -> int:
+def test_du_says_what_components_weigh(store: cairn.Store) -> None:
+    """By name, of the commits asked for: their bytes, and those that no other component and no other commit needs."""
+    run = store.run()
+    same, other = np.arange(100), np.arange(100, 200)
+    run.commit({"model": {"w": same}, "ema": {"w": same, "v": other}}, step=1)
+    run.commit({"model": {"w": same}}, step=2)
+    whole = store.du()
+    assert sum(part.raw for part in whole.components) == whole.raw + same.nbytes
+    parts = {part.name: part for part in store.du(["step:1"]).components}
+    trees = {name: folders_tree(store, name, "step:1") for name in ("model", "ema")}
+    assert (parts["model"].raw, parts["model"].own) == (same.nbytes + trees["model"], 0)
+    assert parts["ema"].raw == same.nbytes + other.nbytes + trees["ema"]
+    assert parts["ema"].own == other.nbytes + trees["ema"]
+    assert store.du(["step:1"]).raw == whole.commits[1].raw
+
+
+def folders_tree(store: cairn.Store, component: str, revision: str = "latest") -> int:
     """Return the size of a component's tree."""
     from cairn.state.walk import read_manifest
 
-    components = read_manifest(store.commit("latest").root, store._core.tree).components
+    components = read_manifest(store.commit(revision).root, store._core.tree).components
     return components[component].size
 
 

@@ -14,7 +14,7 @@ from cairn.history.run import MAX_RENAMES
 from cairn.io import entry, leases
 from cairn.objects import cutting, gather, pack
 from cairn.state import dtypes, nodes, syntax, trees
-from cairn.store import config, gc
+from cairn.store import collecting, compaction, config
 
 
 def section(title: str) -> str:
@@ -60,8 +60,10 @@ def section(title: str) -> str:
         ("10.4", "1 to 255 bytes", nodes.MAX_NAME_BYTES == 255),
         ("10.4", "its nine permission bits", nodes.MAX_MODE == 0o777),
         ("11.", "less than 24 hours", leases.EXPIRY_SECONDS == 24 * 3600),
-        ("11.", "space (1 MiB)", config.RESERVE_BYTES == 2**20),
-        ("13.", "24 hours by the store's clock", gc.NETWORK_SECONDS == 24 * 3600),
+        ("11.", "space (1 MiB", config.RESERVE_BYTES == 2**20),
+        ("13.", "24 hours by the store's clock", collecting.NETWORK_SECONDS == 24 * 3600),
+        ("13.", "less than 1 MiB that is needed", compaction.SMALL_BYTES == 2**20),
+        ("13.", "up to 16 MiB and 10 000 blobs", (compaction.MERGED_BYTES, compaction.MERGED_BLOBS) == (2**24, 10_000)),
     ],
 )
 def test_the_page_states_the_numbers_of_the_code(title: str, words: str, value: bool) -> None:

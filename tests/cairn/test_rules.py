@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import cairn
 from cairn.state.parts import Parts
 from cairn.state.parts import parse as part_of
-from cairn.store.judging import Verdict, judge
 from cairn.store.rules import parse
+from cairn.store.verdict import Verdict, judge
 
 
 @dataclass(frozen=True)

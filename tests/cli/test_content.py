@@ -122,8 +122,9 @@ def test_checkout_overwrites_only_by_force(store: Path, cairn: Call) -> None:
 
 
 def test_du_says_what_commits_and_the_store_weigh(store: Path, cairn: Call) -> None:
-    """A line for each commit, then the sums."""
+    """A line for each commit, one for each component, then the sums."""
     lines = cairn("du")[1].splitlines()
     assert [line.split()[2] for line in lines[1:4]] == ["30", "20", "10"]
-    assert [line.split()[0] for line in lines[5:]] == ["each", "needed", "stored"]
+    words = [line.split()[0] for line in lines[5:] if line]
+    assert words == ["component", "manifest", "model", "optimizer", "each", "needed", "stored"]
     assert len(cairn("du", "latest", "step:10")[1].splitlines()) == len(lines) - 1

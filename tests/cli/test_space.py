@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cairn as library
-from cairn.cli import render_space
+from cairn.cli import render_space, text
 from cairn.store.gc import GcPlan
 
 Call = Callable[..., tuple[int, str, str]]
@@ -93,7 +93,51 @@ def test_a_dry_run_changes_nothing(store: Path, cairn: Call) -> None:
     assert sorted(path for path in store.rglob("*/*")) == before
 
 
-@pytest.mark.parametrize("args", [("--run", "main"), ("--keep-last", "0"), ("--keep-last", "many")])
+def test_gc_says_what_only_compaction_frees_and_compaction_frees_it(store: Path, cairn: Call) -> None:
+    """What is freed now and what is not is told apart; a dry run says what would be read, written and freed."""
+    cairn("drop", "step:10", "--only", "optimizer")
+    out = cairn("gc")[1]
+    assert "freed      0 B" in out
+    assert "`cairn gc --compact` frees it" in out
+    out = cairn("gc", "--compact", "--dry-run")[1]
+    assert "3 packs to 1 pack, " in out
+    assert "to read and write" in out
+    assert "nothing: this was a dry run; gc would free" in out
+    assert len(list(store.glob("packs/*/*"))) == 3
+    out = cairn("gc", "--compact")[1]
+    assert "read and written" in out
+    assert "freed      0 B" not in out
+    assert len(list(store.glob("packs/*/*"))) == 1
+    assert cairn("verify")[0] == 0
+    assert cairn("gc", "--compact")[1] == f"kept     1 pack, {size_of(store)}\nremoved  0 packs, 0 B\nfreed    0 B\n"
+
+
+def size_of(store: Path) -> str:
+    """The bytes of all packs as people read them."""
+    return text.size(sum(pack.stat().st_size for pack in store.glob("packs/*/*")))
+
+
+def test_gc_says_when_the_disk_has_no_room_and_what_is_damaged() -> None:
+    """Compaction that ended early says why, which packs it left, and that the space comes later."""
+    plan = GcPlan(
+        *(1, 100, (), 0, (), 0), executed=True, threshold=0.25, damaged=("pack x",), short_of_space=True, freed_bytes=-5
+    )
+    out = render_space.gc(plan)
+    for part in ("no room for more new packs", "pack x", "nothing yet: 5 B more are in use"):
+        assert part in out
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--run", "main"),
+        ("--keep-last", "0"),
+        ("--keep-last", "many"),
+        ("--threshold", "10"),
+        ("--compact", "--threshold", "0"),
+        ("--compact", "--threshold", "101"),
+    ],
+)
 def test_gc_refuses_rules_that_mean_nothing(store: Path, cairn: Call, args: tuple[str, ...]) -> None:
     """Wrong usage is found before anything is looked at."""
     assert cairn("gc", *args)[0] == 2

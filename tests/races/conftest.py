@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
-from tests.races.scenes import Builder, Scene, build, build_with_needed_trash, build_with_trash
+from tests.races.scenes import Builder, Scene, build, build_with_copies, build_with_needed_trash, build_with_trash
 
 from cairn.io import leases
 
@@ -33,5 +33,5 @@ def no_gc_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def built(scene: Callable[[Builder], Scene]) -> None:
     """Makes sure that every store was built before a test breaks the library."""
-    for builder in (build, build_with_trash, build_with_needed_trash):
+    for builder in (build, build_with_trash, build_with_needed_trash, build_with_copies):
         scene(builder)

@@ -18,6 +18,7 @@ from tests.races.scenes import (
     after,
     anew,
     commit,
+    compact,
     create,
     delete,
     drop,
@@ -51,6 +52,7 @@ OPERATIONS: dict[str, Operation] = {
     "gc": gc(keep_last=1),
     "gc of a part": gc(keep=("optimizer:1",)),
     "keep": keep("last:100"),
+    "gc --compact": compact(),
 }
 
 
@@ -77,6 +79,9 @@ BESIDE: dict[str, tuple[Operation, Operation, Holds]] = {
     "undrop, its content": (undrop("main@1"), commit(DEAD, 20, "side"), lambda view: view.keeps("20 dead", "side")),
     "rename, the same": (rename("side", "moved"), rename("side", "moved"), lambda view: view.keeps("3 side", "moved")),
     "gc, dead content": (gc(), commit(DEAD, 20, "side"), lambda view: view.keeps("20 dead", "side")),
+    "gc --compact, dead content": (compact(), commit(DEAD, 20, "side"), lambda view: view.keeps("20 dead", "side")),
+    "commit, gc --compact": (commit("new", 10), compact(), lambda view: True),
+    "gc --compact, gc --compact": (compact(), compact(), lambda view: True),
     "gc, gc": (gc(keep_last=1), gc(), lambda view: True),
 }
 """An operation that is stopped, one that is then reported as done, and what must be true from then on."""

@@ -25,7 +25,8 @@ from cairn.io.leases import Lease
 from cairn.objects import blobs, intake, presence, writer
 from cairn.objects.intake import Intake
 from cairn.store import publish, securing
-from cairn.store.gc import Collection
+from cairn.store.collecting import Collection
+from cairn.store.compaction import Copies
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -73,7 +74,7 @@ def _no_look_into_the_trash(patch: pytest.MonkeyPatch) -> None:
 
 
 def _gc_ignores_leases(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leases, "alive", lambda disk, layout: {})
+    patch.setattr(leases, "alive", lambda disk, layout, *, but=None: {})
 
 
 def _no_wait(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def _entry_before_its_packs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _entry_before_its_packs_are_durable(patch: pytest.MonkeyPatch) -> None:
-    settle, append = presence._settle, Journal.append
+    settle, append = presence.settle, Journal.append
     later: list[tuple[Any, ...]] = []
 
     def then(self: Journal, *arguments: Any) -> Any:
@@ -129,7 +130,7 @@ def _entry_before_its_packs_are_durable(patch: pytest.MonkeyPatch) -> None:
             settle(*later.pop())
         return document
 
-    patch.setattr(presence, "_settle", lambda *arguments: later.append(arguments))
+    patch.setattr(presence, "settle", lambda *arguments: later.append(arguments))
     patch.setattr(Journal, "append", then)
 
 
@@ -167,11 +168,36 @@ def _names_of_others_are_trusted(patch: pytest.MonkeyPatch) -> None:
         return pack_id
 
     patch.setattr(intake, "write_pack", own)
-    patch.setattr(presence, "_settle", lambda *arguments: None)
+    patch.setattr(presence, "settle", lambda *arguments: None)
 
 
 def _drops_of_others_are_trusted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Collection, "_settle_entries", lambda self: None)
+
+
+def _copies_not_asked_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Copies, "cover", lambda self, header: True)
+
+
+def _copies_in_the_trash_count(patch: pytest.MonkeyPatch) -> None:
+    def anywhere(self: Copies, blob: str) -> Iterator[str]:
+        reader = self.core.blobs.find(blob, everywhere=True)
+        if reader is not None:
+            yield reader.header.pack_id
+
+    patch.setattr(Copies, "_good", anywhere)
+
+
+def _headers_of_copies_suffice(patch: pytest.MonkeyPatch) -> None:
+    def named(self: Copies, blob: str) -> Iterator[str]:
+        for copy in self.catalogue.copies_of(blob):
+            yield copy.pack_id
+
+    patch.setattr(Copies, "_good", named)
+
+
+def _names_of_copies_are_trusted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Collection, "settle", lambda self: None)
 
 
 def _one_look(patch: pytest.MonkeyPatch) -> None:
@@ -245,6 +271,31 @@ MUTATIONS = {
         "gc deletes before the entries it read are durable",
         _drops_of_others_are_trusted,
         protocol.power_failed_after_gc_read_a_drop,
+    ),
+    "copies not asked for": Mutation(
+        "the second mark takes it that what compaction moved has other copies",
+        _copies_not_asked_for,
+        protocol.each_of_two_gcs_takes_another_copy,
+    ),
+    "copies in the trash count": Mutation(
+        "a copy that another gc has moved stands in for one that is deleted",
+        _copies_in_the_trash_count,
+        protocol.each_of_two_gcs_takes_another_copy,
+    ),
+    "headers of copies suffice": Mutation(
+        "a copy stands in for another without being read",
+        _headers_of_copies_suffice,
+        protocol.the_other_copy_is_damaged,
+    ),
+    "names of copies trusted": Mutation(
+        "gc deletes before the names of the packs that stand in are durable",
+        _names_of_copies_are_trusted,
+        protocol.power_failed_during_a_compaction,
+    ),
+    "no fsync of a rewritten pack": Mutation(
+        "a rewritten pack is named before its bytes are durable",
+        _no_fsync(".pack-"),
+        protocol.power_failed_during_a_compaction,
     ),
     "one look": Mutation(
         "a reader looks only once for a pack that moves", _one_look, protocol.went_back_between_two_looks

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.races.harness import Operation, StagedDisk, perform
+from tests.races.harness import Operation, StagedDisk, Turn, before, interleaved, perform
 
 import cairn
 from cairn.errors import Conflict, Dropped
 from cairn.history.commit import Commit
 from cairn.store import content
+from cairn.store.collecting import Collection
 
 Builder = Callable[[Path], None]
 
@@ -74,6 +75,11 @@ def keep(*rules: str) -> Operation:
 def apply_rules(store: cairn.Store) -> None:
     """Apply the stored rules to main, as a training loop does."""
     store.run("main").apply_rules(gc=True)
+
+
+def compact(patience: float = 0) -> Operation:
+    """Free space inside packs, too: every pack of these small stores is rewritten."""
+    return lambda store: store.gc(compact=True, patience=patience)
 
 
 def tag(name: str, revision: str) -> Operation:
@@ -206,6 +212,38 @@ def build_with_needed_trash(root: Path) -> None:
     assert perform(root, commit(DEAD, 10), disk).succeeded
     assert len(list((root / "trash").iterdir())) == 1
     _settle(root)
+
+
+TWIN = "twin"
+
+
+def build_with_copies(root: Path) -> None:
+    """As `build`, and two packs have the same blobs: two commits of one state wrote them at the same time."""
+    build(root)
+    turns = [Turn("main", before("rename", "packs")), Turn("side", None)]
+    interleaved(root, {"main": commit(TWIN, 10), "side": commit(TWIN, 20, "side")}, turns)
+    assert len(twins(root)) == 2
+
+
+def twins(root: Path) -> list[str]:
+    """The packs that have the same blobs."""
+    with cairn.open(root, disk=StagedDisk()) as store:
+        blobs = {pack: frozenset(header.places) for pack, header in store._core.blobs.headers()}  # type: ignore[union-attr]
+    return [pack for pack, found in blobs.items() if list(blobs.values()).count(found) > 1]
+
+
+def taking(pack: Callable[[Path], str]) -> Operation:
+    """A gc that has found one pack to be the one that goes, from there on."""
+
+    def run(store: cairn.Store) -> None:
+        round_ = Collection(store._core)
+        round_.trash([pack(store.path)])
+        assert not round_.wait(0)
+        round_.restore()
+        round_.settle()
+        round_.delete()
+
+    return run
 
 
 def grown(*operations: Operation) -> Builder:

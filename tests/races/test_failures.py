@@ -13,6 +13,7 @@ from tests.races.scenes import (
     Scene,
     build,
     commit,
+    compact,
     create,
     delete,
     drop,
@@ -36,6 +37,7 @@ OPERATIONS: dict[str, Operation] = {
     "delete": delete("side"),
     "gc": gc(),
     "keep": keep("last:100"),
+    "gc --compact": compact(),
 }
 
 

@@ -27,6 +27,7 @@ from tests.races.scenes import (
     build,
     build_with_trash,
     commit,
+    compact,
     create,
     drop,
     gc,
@@ -53,6 +54,7 @@ OPERATIONS: dict[str, Operation] = {
     "create": create("new", "main@2"),
     "gc": gc(keep_last=1),
     "gc of a part": gc(keep=("optimizer:1",)),
+    "gc --compact": compact(),
 }
 
 BESIDE = commit("dead+other", 20, "side")
@@ -62,6 +64,7 @@ INTRUDERS: dict[str, Operation] = {
     "gc": COLLECT,
     "commit then gc": after(BESIDE, COLLECT),
     "gc then commit": after(COLLECT, BESIDE),
+    "gc --compact": compact(),
 }
 
 EFFECTS: dict[str, Callable[[View], bool]] = {
@@ -83,7 +86,7 @@ def honest(name: str, outcome: Outcome, view: View) -> None:
         assert isinstance(outcome.error, Conflict | Dropped), (name, outcome)
 
 
-WITH_TRASH = ("commit", "undrop", "gc")
+WITH_TRASH = ("commit", "undrop", "gc", "gc --compact")
 """Operations that care about what an earlier gc left in the trash."""
 
 
@@ -113,6 +116,11 @@ PAIRS: dict[str, tuple[Operation, Operation]] = {
     "commit x gc": (commit(DEAD, 10), gc(patience=1)),
     "gc x commit": (gc(), commit(DEAD, 10)),
     "gc x gc": (gc(keep_last=1), gc()),
+    "commit x gc --compact": (commit(DEAD, 10), compact(patience=1)),
+    "gc --compact x commit": (compact(), commit(DEAD, 10)),
+    "gc --compact x gc --compact": (compact(), compact()),
+    "gc --compact x gc": (compact(), gc(keep_last=1)),
+    "undrop x gc --compact": (undrop("main@1"), compact(patience=1)),
     "undrop x gc": (undrop("main@1"), gc(patience=1)),
     "commit x commit": (commit(DEAD, 10), commit(DEAD, 20, "side")),
 }
@@ -157,6 +165,8 @@ CROWD: dict[str, Operation] = {
     "gc": gc(),
     "patient gc": gc(patience=1),
     "drop and gc": gc(keep_last=1),
+    "gc --compact": compact(),
+    "patient gc --compact": compact(patience=1),
     "load": load("step:3"),
     "verify": verify,
     "rename": rename("side", "moved"),

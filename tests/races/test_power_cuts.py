@@ -8,7 +8,7 @@ import pytest
 from tests.races.cuts import BESIDE, OPERATIONS, beside, during
 from tests.races.scenes import Builder, Scene, build, build_with_trash
 
-WITH_TRASH = ("commit of dropped content", "undrop", "gc")
+WITH_TRASH = ("commit of dropped content", "undrop", "gc", "gc --compact")
 """Operations that care about what an earlier gc left in the trash."""
 
 

@@ -26,7 +26,9 @@ ROOT = Path(__file__).parents[2]
 def start(root: Path, *arguments: object) -> subprocess.Popen[str]:
     """Start a worker."""
     command = [sys.executable, str(Path(__file__).with_name("worker.py")), str(root), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+    )
 
 
 def finish(worker: subprocess.Popen[str]) -> str:

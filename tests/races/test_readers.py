@@ -18,6 +18,7 @@ from tests.races.scenes import (
     build_with_needed_trash,
     build_with_trash,
     commit,
+    compact,
     drop,
     equal,
     gc,
@@ -41,6 +42,7 @@ READERS = {
 WRITERS = {
     "commit of dropped content": commit(DEAD, 20, "side"),
     "gc": gc(),
+    "gc --compact": compact(),
     "commit and gc": after(commit("new", 20, "side"), gc()),
 }
 

@@ -55,11 +55,11 @@ def write(root: str, run: str, count: str, seed: str) -> None:
 
 
 def collect(root: str, count: str) -> None:
-    """Drop and free again and again."""
+    """Drop and free again and again, every other time with compaction."""
     with cairn.open(root) as store:
-        for _ in range(int(count)):
+        for number in range(int(count)):
             with suppress(Conflict):
-                store.gc(keep_last=2, patience=0.05)
+                store.gc(keep_last=2, compact=number % 2 == 1, patience=0.05)
 
 
 def read(root: str, count: str) -> None:

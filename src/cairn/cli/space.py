@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +10,7 @@ import click
 from cairn.cli import render, render_space, text
 from cairn.cli.context import json_option, pass_store, run_option
 from cairn.cli.jsonout import plain, print_json
-from cairn.cli.progress import working
+from cairn.cli.progress import moving_bytes, working
 from cairn.cli.text import note, say
 
 if TYPE_CHECKING:
@@ -111,6 +112,13 @@ def _decided(
 @click.option("--drop", "parts", metavar="PART:N", multiple=True, help="Keep a part only in the newest N commits.")
 @click.option("--drop-attempts", is_flag=True, help="Give up the attempts that training left behind.")
 @click.option("--no-rules", is_flag=True, help="Leave the stored rules of `cairn keep` out.")
+@click.option("--compact", is_flag=True, help="Also rewrite partly dead packs and merge small ones.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(min=0, max=100, min_open=True),
+    metavar="P",
+    help="With --compact: rewrite packs of which at least P percent are not needed; 25 if not given.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @run_option
 @json_option
@@ -124,6 +132,8 @@ def gc(
     parts: tuple[str, ...],
     drop_attempts: bool,
     no_rules: bool,
+    compact: bool,
+    threshold: float | None,
     dry_run: bool,
     run: str | None,
     as_json: bool,
@@ -138,11 +148,15 @@ def gc(
     Says what each rule keeps, which packs go, what was freed, and what has to wait and why. Others may commit and read
     meanwhile. gc stops, and removes nothing, when something that is needed cannot be read.
 
+    A pack goes when nothing in it is needed. --compact also frees what is not needed in other packs: it writes the
+    rest of them into new ones, which takes room before it gives some; on a full disk it goes as far as it can.
+
     \b
     Example:
       $ cairn gc --dry-run
       $ cairn gc --keep-last 3 --keep-best val_loss:min
       $ cairn gc --keep-every 1000 --drop optimizer:2 --drop 'files:*.pt:2'
+      $ cairn gc --compact
     """
     keep = [f"last:{keep_last}"] if keep_last is not None else []
     keep += [f"every:{step}" for step in every]
@@ -151,10 +165,29 @@ def gc(
     keep += [f"part:{part}" for part in parts]
     if run is not None and not keep and not drop_attempts:
         raise click.UsageError("--run limits rules given here, and none is")
-    with working("Looking for what nothing needs"):
-        plan = store.gc(keep=keep, run=run, stored_rules=not no_rules, drop_attempts=drop_attempts, dry_run=dry_run)
+    if threshold is not None and not compact:
+        raise click.UsageError("--threshold is for --compact, which is missing")
+    from cairn.store.compaction import THRESHOLD
+
+    share = threshold / 100 if threshold is not None else THRESHOLD
+    collect = partial(
+        store.gc,
+        keep=keep,
+        run=run,
+        stored_rules=not no_rules,
+        drop_attempts=drop_attempts,
+        compact=compact,
+        threshold=share,
+    )
+    if compact and not dry_run:
+        with moving_bytes("Rewriting packs") as bar:
+            plan = collect(expect=bar.expect, advance=bar.advance)
+    else:
+        with working("Looking for what nothing needs"):
+            plan = collect(dry_run=dry_run)
     if as_json:
-        print_json({**plain(plan), "dead_bytes": plan.dead_bytes})
+        sums = ("dead_bytes", "rewritten_bytes", "compacted_bytes")
+        print_json({**plain(plan), **{name: getattr(plan, name) for name in sums}})
         return
     say(render_space.gc(plan))
     if plan.retention and plan.retention.stored and plan.retention.given:

@@ -206,6 +206,11 @@ class Disk:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def free(self, path: Path) -> int:
+        """Return how many bytes may still be written to the file system of a folder; a quota is not seen."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
     def modified(self, path: Path) -> float | None:
         """Return a file's time in seconds by the store's clock, or None when it is not there."""
         try:

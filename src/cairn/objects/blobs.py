@@ -213,9 +213,14 @@ class Blobs:
         return None
 
     def _others(self, blob: str, but: str) -> Iterator[PackReader]:
+        """Other packs that have a blob, those in the trash last."""
         for pack_id in list_packs(self._disk, self._layout):
             if pack_id != but and self._has(pack_id, blob):
                 yield self._readers[pack_id]
+        for item in list_trash(self._disk, self._layout):
+            reader = self._open(item.pack_id, trash=True) if item.pack_id != but else None
+            if reader is not None and blob in reader.header.places:
+                yield reader
 
     def _joined(self, refs: Sequence[BlobRef], readers: Sequence[PackReader]) -> memoryview | None:
         """One view over blobs, when they were checked side by side in one pack."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 3
 BUSY_SECONDS = 5.0
+_TOGETHER = 256
 
 _T = TypeVar("_T")
 
@@ -106,8 +108,12 @@ class Index:
         self.insert("snapshots", ({"run": run, "part": part, "data": data} for part, data in parts.items()))
 
     def add_packs(self, headers: Iterable[Header]) -> None:
-        """Enter packs and their blobs."""
-        known = list(headers)
+        """Enter packs and their blobs, some at a time: a store may have many."""
+        rest = iter(headers)
+        while known := list(islice(rest, _TOGETHER)):
+            self._add_packs(known)
+
+    def _add_packs(self, known: Sequence[Header]) -> None:
         self.insert("packs", ({"id": h.pack_id, "bytes": h.size, "write_id": h.write_id} for h in known))
         self.insert(
             "blobs",

@@ -2,7 +2,7 @@
 
 An index, an open mapping or an earlier look-up proves nothing, because gc may have moved a pack since. A pack in the
 trash is taken back. Together with the lease that the caller has held since before its first look-up, this is what
-makes gc safe: see `cairn.store.gc` for the other half.
+makes gc safe: see `cairn.store.collecting` for the other half.
 
 Nor does a name that is seen prove that it survives a power cut: the writer who gave it may have died before that, or
 may be about to.
@@ -10,7 +10,7 @@ may be about to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from cairn.io.disk import Disk
 from cairn.io.layout import Layout
@@ -21,7 +21,7 @@ def secure(disk: Disk, layout: Layout, blobs: Blobs, needed: Mapping[str, int]) 
     """Make sure that packs, by id with their size in bytes, are in place for good; return those that are lost."""
     lost = {pack_id for pack_id, size in needed.items() if not _is_there(disk, layout, pack_id, size)}
     if not lost:
-        _settle(disk, layout, blobs, needed)
+        settle(disk, layout, blobs, needed)
     return lost
 
 
@@ -42,9 +42,9 @@ def _is_there(disk: Disk, layout: Layout, pack_id: str, size: int) -> bool:
     return disk.size(target) == size
 
 
-def _settle(disk: Disk, layout: Layout, blobs: Blobs, needed: Mapping[str, int]) -> None:
+def settle(disk: Disk, layout: Layout, blobs: Blobs, needed: Iterable[str]) -> None:
     """Make the names of packs durable that nobody is known to have made so."""
-    names = needed.keys() - blobs.durable
+    names = set(needed) - blobs.durable
     for folder in sorted({layout.pack(pack_id).parent for pack_id in names}):
         disk.sync_folder(folder)
     if names:

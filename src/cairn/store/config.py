@@ -77,13 +77,18 @@ def read(disk: Disk, layout: Layout) -> Config:
 
 
 def fill_reserve(disk: Disk, layout: Layout) -> None:
-    """Set the reserve aside, if it is not there."""
-    if disk.size(layout.reserve) is None:
-        file = disk.create(layout.reserve, 0o644)
-        try:
-            file.allocate(RESERVE_BYTES)
-        finally:
-            file.close()
+    """Set the reserve aside, if it is not there; half of it, or a quarter, where no more is to be had."""
+    if disk.size(layout.reserve) is not None:
+        return
+    file = disk.create(layout.reserve, 0o644)
+    try:
+        for size in (RESERVE_BYTES, RESERVE_BYTES // 2, RESERVE_BYTES // 4):
+            with suppress(OSError):
+                file.allocate(size)
+                return
+    finally:
+        file.close()
+    disk.unlink(layout.reserve)
 
 
 @contextmanager

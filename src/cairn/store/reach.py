@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from cairn.errors import Damaged, Dropped
@@ -13,8 +14,9 @@ from cairn.history.commit import Commit
 from cairn.history.commits import NONE
 from cairn.history.journal import Journal
 from cairn.history.replay import ALL
-from cairn.ids import BlobRef
+from cairn.ids import BlobRef, blob_id
 from cairn.objects.blobs import list_packs
+from cairn.objects.catalogue import Catalogue, Copy
 from cairn.state.walk import Seen, walk
 from cairn.store.core import Core
 
@@ -30,29 +32,56 @@ class Root:
     why: str
 
 
-def mark(core: Core, without: Mapping[str, tuple[str, ...]] = NOTHING) -> set[str]:
-    """Return the ids of all blobs that some entry needs, without the parts of commits that `without` says.
+def take_stock(core: Core) -> Catalogue:
+    """Read the headers of all packs that are in place."""
+    catalogue = Catalogue()
+    for pack_id, header in core.blobs.headers():
+        if isinstance(header, Damaged):
+            catalogue.unreadable.append(pack_id)
+        else:
+            catalogue.add(header)
+    return catalogue
+
+
+def mark(core: Core, catalogue: Catalogue, without: Mapping[str, tuple[str, ...]] = NOTHING) -> None:
+    """Note every blob that some entry needs in the catalogue, without the parts of commits that `without` says.
 
     Raises Damaged, naming what to repair or drop.
     """
     journal = core.entries()
     check_history(core, journal)
-    live: set[str] = set()
     seen: Seen = {}
+    read = partial(read_tree, core, catalogue)
     for root in roots(journal):
         skip = (*root.skip, *without.get(root.commit.id, ()))
         if ALL in skip:
             continue
         try:
-            for node in walk(root.commit.root, core.tree, skip, seen=seen):
-                live.add(node.ref.id)
+            for node in walk(root.commit.root, read, skip, seen=seen):
+                catalogue.need(node.ref.id)
         except Damaged as error:
             raise Damaged(
                 f"gc stops, nothing was removed: {root.commit} is kept ({root.why}) and cannot be read: {error}; "
                 f"restore the file from a copy, or give the commit up with `cairn drop {root.commit.id[:12]}`; "
                 f"a tip is rewound and a tag deleted before that"
             ) from error
-    return live
+
+
+def read_tree(core: Core, catalogue: Catalogue, ref: BlobRef) -> bytes:
+    """Return a tree's bytes, hash-checked, without keeping its pack open: a store may have many. Raises Damaged."""
+    for copy in catalogue.copies_of(ref.id):
+        data = read_copy(core, copy)
+        if len(data) == ref.size and blob_id(data) == ref.id:
+            return data
+    return core.tree(ref)
+
+
+def read_copy(core: Core, copy: Copy) -> bytes:
+    """Return the bytes of a copy, unchecked; none when they cannot be read."""
+    try:
+        return core.disk.read_at(core.layout.pack(copy.pack_id), copy.offset, copy.size)
+    except OSError:
+        return b""
 
 
 def roots(journal: Journal) -> Iterator[Root]:

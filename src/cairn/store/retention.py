@@ -19,10 +19,10 @@ from cairn.store import keeping
 from cairn.store.attempts import Attempt, attempts
 from cairn.store.core import Core
 from cairn.store.dropping import Decision, check_free, has_part, protected, record
-from cairn.store.judging import judge
 from cairn.store.keeping import run_of
 from cairn.store.reach import check_history
 from cairn.store.rules import OnlyLast, Rule, parse
+from cairn.store.verdict import judge
 
 _TRIES = 5
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from cairn.errors import UsageError
@@ -27,6 +27,7 @@ from cairn.store import (
     verify,
 )
 from cairn.store.attempts import Attempt
+from cairn.store.compaction import THRESHOLD, Wish
 from cairn.store.contents import Contents
 from cairn.store.core import assemble
 from cairn.store.gc import GcPlan
@@ -76,7 +77,8 @@ class Store(Contents):
         """Move a run's tip back to one of its commits; the way left behind stays as an attempt."""
         target = revisions.resolve(self._core.journal, revision, run)
         chosen = revisions.choose_run(self._core.journal, run or target.run)
-        publish.rewind(self._core, chosen, target)
+        with config.reserve_freed(self._core.disk, self._core.layout):
+            publish.rewind(self._core, chosen, target)
         return target
 
     # Names and decisions.
@@ -89,7 +91,8 @@ class Store(Contents):
 
     def delete_tag(self, name: str) -> None:
         """Delete a tag; the commit stays in the history."""
-        publish.delete_tag(self._core, name)
+        with config.reserve_freed(self._core.disk, self._core.layout):
+            publish.delete_tag(self._core, name)
 
     def drop(
         self, revisions: Iterable[str], *, run: str | None = None, only: Collection[str] | None = None
@@ -166,27 +169,36 @@ class Store(Contents):
         run: str | None = None,
         stored_rules: bool = True,
         drop_attempts: bool = False,
+        compact: bool = False,
+        threshold: float = THRESHOLD,
         dry_run: bool = False,
         patience: float = gc.PATIENCE_SECONDS,
+        expect: Callable[[int], None] = lambda nbytes: None,
+        advance: Callable[[int], None] = lambda nbytes: None,
     ) -> GcPlan:
         """Free the space of what nothing needs, after dropping what the rules drop.
 
         These are the stored ones (see `keep`), unless `stored_rules` is False, and those in `keep`, which may be for
         one run; `keep_last=3` is the rule `last:3`. A commit goes only if none of them all keeps it. `drop_attempts`
-        also gives up what training left behind. `dry_run` only returns the plan. `patience` is how many seconds to
-        wait for operations that were running; what they hold up stays in the trash for the next gc.
+        also gives up what training left behind.
+
+        `compact` also rewrites packs of which at least the share `threshold` is not needed, merges small ones, and
+        removes second copies. `dry_run` only returns the plan. `patience` is how many seconds to wait for operations
+        that were running; what they hold up stays in the trash for the next gc. `expect` is told how many bytes are to
+        be rewritten, `advance` those that were.
         """
         asked = _asked(keep, keep_last, run, stored_rules, drop_attempts)
         if run is not None and not asked.given and not drop_attempts:
             raise UsageError("run: expected together with keep, keep_last or drop_attempts, which it limits to one run")
         applies = asked.given or drop_attempts or (stored_rules and self.rules())
         rules = retention.plan(self._core, asked) if applies else None
+        wish = Wish(threshold, expect, advance) if compact else None
         if dry_run:
             with explained("planning gc", self.path), reading(self._core.disk, self._core.layout, "gc --dry-run"):
-                return gc.plan(self._core, rules)
+                return gc.plan(self._core, rules, wish.threshold if wish else None)
         with config.reserve_freed(self._core.disk, self._core.layout):
             rules = retention.apply(self._core, asked, rules) if rules else None
-            return gc.execute(self._core, rules, patience)
+            return gc.execute(self._core, rules, patience, wish)
 
     def verify(self, revisions: Iterable[str] = (), *, run: str | None = None) -> Report:
         """Read everything, or what some commits need, and check every hash; return what is wrong."""

@@ -1,0 +1,62 @@
+"""What rules make of a line of commits.
+
+Rules about whole commits add up: what any of them keeps, stays. Without one, all commits stay. Rules about parts then
+take parts from commits that stay. What was dropped before counts for nothing: `last:3` keeps three commits that are
+there. So applying rules again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from cairn.store.rules import OnlyLast, R, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Generic[R]):
+    """What rules make of a line of commits, the newest first; of what was dropped before nothing is said."""
+
+    kept: tuple[tuple[R, tuple[str, ...]], ...]
+    """Each that stays, with every reason."""
+    dropped: tuple[R, ...]
+    reduced: tuple[tuple[R, tuple[OnlyLast, ...]], ...]
+    """Each of those that stay but lose parts, with the rules that take them."""
+
+
+def judge(line: Sequence[R], rules: Collection[Rule], always: Mapping[str, Sequence[str]]) -> Verdict[R]:
+    """Apply rules to a line; `always` says by id which commits stay whole in any case, and why."""
+    present = [row for row in line if "*" not in row.dropped]
+    whole = [rule for rule in rules if not isinstance(rule, OnlyLast)]
+    reasons: dict[str, list[str]] = {row.id: [] for row in present}
+    for rule in whole:
+        for row in rule.kept(present):
+            reasons[row.id].append(rule.reason)
+    for row in present:
+        if not whole:
+            reasons[row.id].append("no rule drops whole commits")
+        reasons[row.id].extend(always.get(row.id, ()))
+    kept = [row for row in present if reasons[row.id]]
+    dropped = [row for row in present if not reasons[row.id]]
+    taken: dict[str, list[OnlyLast]] = {}
+    for limit in _longest(rules):
+        holders = [row for row in kept if not limit.part.is_in(row.dropped)]
+        for row in holders[limit.count :]:
+            if row.id not in always:
+                taken.setdefault(row.id, []).append(limit)
+    return Verdict(
+        tuple((row, tuple(dict.fromkeys(reasons[row.id]))) for row in kept),
+        tuple(dropped),
+        tuple((row, tuple(taken[row.id])) for row in kept if row.id in taken),
+    )
+
+
+def _longest(rules: Iterable[Rule]) -> list[OnlyLast]:
+    """The rules about parts; of several about one part that which keeps it longest."""
+    found: dict[str, OnlyLast] = {}
+    for rule in rules:
+        if isinstance(rule, OnlyLast):
+            known = found.setdefault(rule.subject, rule)
+            found[rule.subject] = max(known, rule, key=lambda each: each.count)
+    return list(found.values())
