@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cairn.cli import text
 
 if TYPE_CHECKING:
-    from cairn.store.verify import Finding, Report
+    from cairn.store.findings import Finding, Report
 
 
 def report(found: Report) -> str:

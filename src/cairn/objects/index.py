@@ -20,7 +20,7 @@ from cairn.objects.pack import Header
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-SCHEMA = 2
+SCHEMA = 3
 BUSY_SECONDS = 5.0
 
 _T = TypeVar("_T")
@@ -30,6 +30,7 @@ _TABLES: dict[str, tuple[dict[str, type], str | tuple[str, ...]]] = {
     "packs": ({"id": str, "bytes": int, "write_id": str}, "id"),
     "blobs": ({"id": str, "pack": str, "bytes": int, "tree": int}, ("id", "pack")),
     "damage": ({"blob": str, "pack": str}, ("blob", "pack")),
+    "checked": ({"pack": str, "time": float}, "pack"),
     "logs": ({"kind": str, "name": str, "seq": int, "seal": str}, ("kind", "name")),
     "commits": (
         {
@@ -86,6 +87,11 @@ class Index:
         """Return the copies that were found to be wrong: blob and pack."""
         return [(blob, pack) for blob, pack in self._select("SELECT blob, pack FROM damage")]
 
+    def checked(self) -> dict[str, float]:
+        """Return when every byte of a pack was last read and found right, in seconds since 1970."""
+        rows = self._select("SELECT pack, time FROM checked")
+        return {pack: float(time) for pack, time in rows if isinstance(time, (int, float))}
+
     def count_packs(self) -> int:
         """Return how many packs were entered."""
         rows = self._select("SELECT count(*) FROM packs")
@@ -117,6 +123,7 @@ class Index:
             with connection:
                 connection.executemany("DELETE FROM blobs WHERE pack = ?", gone)
                 connection.executemany("DELETE FROM packs WHERE id = ?", gone)
+                connection.executemany("DELETE FROM checked WHERE pack = ?", gone)
 
         self._tolerant(remove, None)
 
