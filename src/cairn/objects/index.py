@@ -63,6 +63,11 @@ class Index:
         self._is_filled = False
         self._drops = 0
 
+    @property
+    def path(self) -> Path | None:
+        """The database's file; None when it is in memory."""
+        return self._path
+
     def is_filled(self) -> bool:
         """Whether every pack that was there when the index was made has been entered."""
         self._tolerant(lambda connection: None, None)

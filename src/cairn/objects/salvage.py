@@ -16,23 +16,29 @@ from cairn.io.disk import Disk
 from cairn.objects.pack import MAX_HEADER
 
 _ENTRY = re.compile(rb'\{"dtype":"U8","shape":\[(\d{1,12})\],"data_offsets":\[(\d{1,12}),(\d{1,12})\]\}')
+_TREES = re.compile(rb'"trees":"(\d{1,6})"')
 _ID = re.compile(rb'"([0-9a-f]{64})":')
 
 
-def salvage(disk: Disk, path: Path, wanted: Collection[str]) -> Iterator[tuple[BlobRef, int]]:
-    """Yield the blobs of a damaged pack that can be proven, and where they begin. Raises OSError."""
+def salvage(disk: Disk, path: Path, wanted: Collection[str]) -> Iterator[tuple[BlobRef, int, bool]]:
+    """Yield the blobs of a damaged pack that can be proven: where they begin, and whether they seem to be trees.
+
+    Raises OSError.
+    """
     size = disk.size(path) or 0
     head = disk.read_at(path, 0, min(size, MAX_HEADER + 8))
     places = list(_places(head))
+    trees = _TREES.search(head)
+    first_tree = len(places) - int(trees[1] if trees else 0)
     named = {match.decode() for match in _ID.findall(head)}
     for start in _starts(head, size, places):
         found = False
-        for begin, end in places:
+        for number, (begin, end) in enumerate(places):
             data = disk.read_at(path, start + begin, end - begin)
             ref = BlobRef(blob_id(data), len(data))
             if ref.id in named or ref.id in wanted:
                 found = True
-                yield ref, start + begin
+                yield ref, start + begin, number >= first_tree
         if found:
             return
 

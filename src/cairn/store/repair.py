@@ -167,7 +167,7 @@ class Repairer:
             for source in sources:
                 for good in source.find(dict(wanted)):
                     if good.ref.id not in work.goods:
-                        is_tree = good.ref.id in trees
+                        is_tree = good.is_tree or good.ref.id in trees
                         work.goods[good.ref.id] = Good(good.ref, is_tree, good.source, good.fetch)
                         hit = hits.get(good.ref)
                         if hit is not None:

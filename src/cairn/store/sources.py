@@ -28,6 +28,7 @@ class Good:
 
     ref: BlobRef
     is_tree: bool
+    """As far as the source tells."""
     source: str
     fetch: Callable[[], memoryview | bytes | None]
     """Returns the bytes as they are now, unchecked. Raises OSError."""
@@ -51,8 +52,8 @@ class BrokenPack:
     def find(self, wanted: Mapping[str, BlobRef]) -> Iterator[Good]:
         """Yield all that can be proven, wanted or not."""
         try:
-            for ref, offset in salvage(self.disk, self.path, wanted):
-                yield Good(ref, False, self.words, partial(self.disk.read_at, self.path, offset, ref.size))
+            for ref, offset, is_tree in salvage(self.disk, self.path, wanted):
+                yield Good(ref, is_tree, self.words, partial(self.disk.read_at, self.path, offset, ref.size))
         except OSError:
             return
 

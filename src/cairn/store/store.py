@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cairn.errors import UsageError
 from cairn.history import names, revisions
@@ -22,6 +23,9 @@ from cairn.store.handle import RunHandle
 from cairn.store.retention import Retention
 from cairn.store.verify import SAMPLE, Mending, Scope, Verification
 from cairn.store.verify_commits import CommitsCheck
+
+if TYPE_CHECKING:
+    from cairn.store.doctor import Check
 
 
 class Store(Contents):
@@ -157,6 +161,16 @@ class Store(Contents):
             if commits:
                 return CommitsCheck(self._core, quick=level == "quick", advance=advance).run(commits)
             return Verification(self._core, scope, expect, advance).run(mending)
+
+    def doctor(self) -> tuple[Check, ...]:
+        """Say what the file system lacks, who is at work, and what was left behind.
+
+        What is tried out leaves nothing; a store that cannot be written is only looked at.
+        """
+        from cairn.store.doctor import Doctor
+
+        with explained("looking at the store", self.path):
+            return Doctor(self._core).examine()
 
     def reindex(self) -> int:
         """Build the index anew from packs and entries; return the number of packs."""
