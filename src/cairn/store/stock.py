@@ -90,15 +90,16 @@ class Stock:
         now = self.core.disk.now().timestamp()
         # A time to come is of a clock that was put back since.
         read = {pack_id: time for pack_id, time in self.core.index.checked().items() if time <= now}
-        oldest = sorted(self.sizes, key=lambda pack_id: (read.get(pack_id, 0.0), pack_id))
-        left = share * sum(self.sizes.values())
-        due = []
-        for pack_id in oldest:
+        # What was wrong before is read each time, and counts for no share.
+        due = sorted({pack_id for _, pack_id in self.core.index.damage()} & self.sizes.keys())
+        others = self.sizes.keys() - set(due)
+        left = share * sum(self.sizes[pack_id] for pack_id in others)
+        for pack_id in sorted(others, key=lambda pack_id: (read.get(pack_id, 0.0), pack_id)):
             young = max_age is not None and pack_id in read and now - read[pack_id] < max_age.total_seconds()
             if left > 0 and not young:
                 due.append(pack_id)
                 left -= self.sizes[pack_id]
-        return due
+        return due if share else []
 
     def read(self, packs: list[str], expect: Callable[[int], None], advance: Advance) -> None:
         """Check the hash of every blob in some packs, and record which of them are right."""
