@@ -60,7 +60,7 @@ def _age(context: click.Context, option: click.Parameter, text: str | None) -> t
     "--from",
     "sources",
     metavar="PATH",
-    type=click.Path(exists=True, path_type=Path),
+    type=click.Path(path_type=Path),
     multiple=True,
     help="Look for good bytes there, too: a copy of the store, another store, a folder or a file; may be repeated.",
 )
@@ -127,7 +127,7 @@ def verify(
 @json_option
 @pass_store
 def doctor(store: Store, as_json: bool) -> None:
-    """Say what the file system lacks, who is at work, and what was left behind.
+    """Say what the file system lacks and what was left behind.
 
     Looks at what the store stands on: links, locks, mappings, clocks, space, permissions; at leases, leftovers, the
     trash and the index. What it tries out leaves nothing behind; on a store that cannot be written it only looks. The

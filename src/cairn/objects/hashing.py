@@ -38,38 +38,38 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    header: Header
+    pack: str
     path: Path
     blobs: list[tuple[str, Place]]
     is_last: bool
 
 
 def check_packs(
-    disk: Disk, packs: Iterable[tuple[Header, Path]], nbytes: int, advance: Advance
+    disk: Disk, packs: Iterable[tuple[str, Header, Path]], nbytes: int, advance: Advance
 ) -> Iterator[tuple[str, list[Wrong] | None]]:
-    """Check every blob of packs of so many bytes in all; yield each pack's id with what is wrong, None if it is gone.
+    """Check every blob of packs, named by the caller, of so many bytes in all; yield the name and what is wrong.
 
-    Packs come in their order.
+    They come in their order, with None for one that is gone.
     """
     wrong: list[Wrong] | None = []
     for stretch, found in _mapped(disk, _stretches(packs), nbytes, advance):
         wrong = None if wrong is None or found is None else wrong + found
         if stretch.is_last:
-            yield stretch.header.pack_id, wrong
+            yield stretch.pack, wrong
             wrong = []
 
 
-def _stretches(packs: Iterable[tuple[Header, Path]]) -> Iterator[_Stretch]:
-    for header, path in packs:
+def _stretches(packs: Iterable[tuple[str, Header, Path]]) -> Iterator[_Stretch]:
+    for pack, header, path in packs:
         blobs: list[tuple[str, Place]] = []
         size = 0
         for item in header.places.items():
             if size >= STRETCH_BYTES:
-                yield _Stretch(header, path, blobs, False)
+                yield _Stretch(pack, path, blobs, False)
                 blobs, size = [], 0
             blobs.append(item)
             size += item[1].size
-        yield _Stretch(header, path, blobs, True)
+        yield _Stretch(pack, path, blobs, True)
 
 
 def _mapped(

@@ -24,7 +24,8 @@ _RECORD = _REST + _PLACE.size
 class Copy:
     """One place where a blob should be."""
 
-    pack_id: str
+    pack: str
+    """The name under which the pack was entered."""
     offset: int
     size: int
     is_tree: bool
@@ -40,19 +41,19 @@ class Inventory:
         self.blobs = 0
         """How many blobs have been entered, each counted once."""
 
-    def enter(self, header: Header) -> None:
+    def enter(self, pack: str, header: Header) -> None:
         """Take in what a pack has."""
         number = len(self._packs)
-        self._packs.append(header.pack_id)
+        self._packs.append(pack)
         for blob, place in header.places.items():
             key = bytes.fromhex(blob)
             shelf = self._shelves.setdefault(key[:_SHELF], bytearray())
             self.blobs += _find(shelf, key[_SHELF:], 0) < 0
             shelf += key[_SHELF:] + _PLACE.pack(number, place.is_tree, place.offset, place.size)
 
-    def forget(self, pack_id: str) -> None:
+    def forget(self, pack: str) -> None:
         """Leave a pack out from now on."""
-        self._gone.update(number for number, known in enumerate(self._packs) if known == pack_id)
+        self._gone.update(number for number, known in enumerate(self._packs) if known == pack)
 
     def copies(self, blob: str) -> Iterator[Copy]:
         """Return where a blob should be, in the order in which the packs were entered."""

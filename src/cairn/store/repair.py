@@ -147,7 +147,7 @@ class Repairer:
         stock = self._stock
         wrong = [blob for blob, packs in stock.bad.items() if pack_id in packs and blob not in work.goods]
         return any(
-            blob in lost or not (certain or any(copy.pack_id not in stock.bad[blob] for copy in stock.copies(blob)))
+            blob in lost or not (certain or any(copy.pack not in stock.bad[blob] for copy in stock.copies(blob)))
             for blob in wrong
         )
 
@@ -185,12 +185,12 @@ class Repairer:
     def _save(self, work: _Work, pack_id: str, going: list[str]) -> set[str]:
         """Note the blobs of a damaged pack that must be written before it goes; return their ids."""
         must = set()
-        header = read_header(self._core.disk, self._stock.path(pack_id), pack_id)
+        header = self._stock.header(pack_id)
         for blob, place in header.places.items():
             ref = BlobRef(blob, place.size)
             copies = list(self._stock.good(ref))
-            elsewhere = [copy for copy in copies if copy.pack_id not in going]
-            safe = [copy for copy in elsewhere if copy.pack_id not in self._stock.in_trash]
+            elsewhere = [copy for copy in copies if copy.pack not in going]
+            safe = [copy for copy in elsewhere if copy.pack not in self._stock.in_trash]
             if blob in work.goods or not copies:
                 must.update({blob} & work.goods.keys())
             elif self._stock.prove(ref, safe) is None:
@@ -233,7 +233,7 @@ class Repairer:
         sizes = {header.pack_id: header.size for header in headers}
         read = check_packs(
             core.disk,
-            ((header, core.layout.pack(header.pack_id)) for header in headers),
+            ((header.pack_id, header, core.layout.pack(header.pack_id)) for header in headers),
             sum(sizes.values()),
             lambda nbytes: None,
         )

@@ -86,6 +86,7 @@ class Verification:
         self._stock.read(due, self.expect, self.advance)
         report = self._report() if mending is None else self._mend(mending)
         copies = [(blob, pack_id) for blob, packs in self._stock.bad.items() for pack_id in packs]
+        copies = [(blob, pack_id) for blob, pack_id in copies if pack_id not in self._stock.in_trash]
         self.core.blobs.note_damage(copies, all_there_is=not skipped)
         return replace(report, packs_skipped=skipped)
 
@@ -152,7 +153,7 @@ class Verification:
     def _bad_copies(
         self, blob: str, packs: dict[str, str], hit: Hit | None, tips: set[str], *, certain: bool
     ) -> Iterator[Finding]:
-        others = [copy for copy in self._stock.copies(blob) if copy.pack_id not in packs]
+        others = [copy for copy in self._stock.copies(blob) if copy.pack not in packs]
         for pack_id, found in packs.items():
             code, words, steps, out = "unneeded", "", [], ""
             if hit is not None:
