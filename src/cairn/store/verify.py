@@ -84,11 +84,16 @@ class Verification:
         due = self._stock.due(self.scope.share, self.scope.max_age)
         skipped = len(self._stock.sizes) - len(due)
         self._stock.read(due, self.expect, self.advance)
+        self._note_damage(all_read=not skipped)
         report = self._report() if mending is None else self._mend(mending)
-        copies = [(blob, pack_id) for blob, packs in self._stock.bad.items() for pack_id in packs]
-        copies = [(blob, pack_id) for blob, pack_id in copies if pack_id not in self._stock.in_trash]
-        self.core.blobs.note_damage(copies, all_there_is=not skipped)
+        self._note_damage(all_read=not skipped)
         return replace(report, packs_skipped=skipped)
+
+    def _note_damage(self, *, all_read: bool) -> None:
+        """Let no commit count on copies that are wrong; before a repair, too, beside which others commit."""
+        found = [(blob, pack_id) for blob, packs in self._stock.bad.items() for pack_id in packs]
+        found = [(blob, pack_id) for blob, pack_id in found if pack_id not in self._stock.in_trash]
+        self.core.blobs.note_damage(found, all_there_is=all_read)
 
     def _mend(self, mending: Mending) -> Report:
         """Repair alone: no gc moves packs meanwhile, and what is looked up under the lease stays."""
