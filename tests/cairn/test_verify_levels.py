@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.cairn.small import STATES, B, blob_of, build, changed, flip, manifest
 import cairn
 from cairn.io.disk import Disk
 from cairn.objects import hashing
+from cairn.objects.inventory import Copy, Inventory
+from cairn.objects.pack import Header, Place
 from cairn.store.findings import Finding
 
 
@@ -291,3 +294,27 @@ def test_damage_names_every_step_that_it_hits(tmp_path: Path) -> None:
     changed(pack, lambda data: flip(data, folders.head(pack)[1][blob][0]))
     (finding,) = findings(root, "full")
     assert finding.steps == tuple(f"main step {step} model/w" for step in range(5))
+
+
+def test_an_inventory_finds_every_copy_and_nothing_else() -> None:
+    """Ids that begin alike, that contain each other's digits and whose records lie side by side are told apart."""
+    rng = random.Random(0)
+    # Few different bytes: digits of one id occur across the records of others.
+    ids = {"0000" + "".join(rng.choice(("00", "01")) for _ in range(30)) for _ in range(2000)}
+    packs = {f"{number:064x}": sorted(rng.sample(sorted(ids), 500)) for number in range(3)}
+    inventory = Inventory()
+    for pack_id, blobs in packs.items():
+        places = {blob: Place(number, number + 1, number % 2 == 1) for number, blob in enumerate(blobs)}
+        inventory.enter(pack_id, Header(pack_id, "0" * 32, 1, places))
+    gone = f"{1:064x}"
+    for forgotten in ((), (gone,)):
+        for pack_id in forgotten:
+            inventory.forget(pack_id)
+        for blob in ids:
+            expected = [
+                Copy(pack_id, blobs.index(blob), blobs.index(blob) + 1, blobs.index(blob) % 2 == 1)
+                for pack_id, blobs in packs.items()
+                if blob in blobs and pack_id not in forgotten
+            ]
+            assert list(inventory.copies(blob)) == expected
+    assert inventory.blobs == len({blob for blobs in packs.values() for blob in blobs})

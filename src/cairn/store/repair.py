@@ -179,7 +179,7 @@ class Repairer:
         stock = self._stock
         self._find_hits({})  # Trees are read on the way, at every level.
         found = {pack_id for packs in stock.bad.values() for pack_id in packs if pack_id not in stock.in_trash}
-        stock.read(sorted(found), lambda nbytes: None, lambda nbytes: None)
+        stock.read(sorted(found - stock.done), lambda nbytes: None, lambda nbytes: None)
         return sorted(found & stock.sizes.keys())
 
     def _save(self, work: _Work, pack_id: str, going: list[str]) -> set[str]:

@@ -38,6 +38,8 @@ class Stock:
     in_trash: dict[str, Trashed] = field(default_factory=dict)
     bad: dict[str, dict[str, str]] = field(default_factory=dict)
     """Blobs to the packs in which they are wrong, and what was found there."""
+    done: set[str] = field(default_factory=set)
+    """Packs of which every byte was read."""
     bytes_read: int = 0
 
     def take(self) -> None:
@@ -117,6 +119,7 @@ class Stock:
             if wrong is None:
                 self.forget(pack)  # Should it be needed, it turns up elsewhere, or is missing.
                 continue
+            self.done.add(pack)
             self.bytes_read += self.sizes[pack]
             for each in wrong:
                 self.note(each.blob, pack, each.found)
