@@ -120,7 +120,7 @@ def test_reading_trees_needs_no_torch_and_no_numpy(tmp_path: Path) -> None:
 def test_a_store_of_torch_tensors_serves_those_without(
     no_torch: None, store: cairn.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RELOAD-01: RELOAD: ls, verify, gc, cat, open and checkout work where torch is missing; `load` names the way out."""
+    """RELOAD: ls, verify, gc, cat, open and checkout work where torch is missing; `load` names the way out."""
     of_numpy = tensors._of_numpy
     monkeypatch.setattr(tensors, "_of_numpy", lambda array: replace(of_numpy(array), ending=',"as":"torch"'))
     run = store.run()

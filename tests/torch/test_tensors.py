@@ -102,7 +102,7 @@ def test_bf16_torch_and_numpy_share_their_blobs() -> None:
 )
 @pytest.mark.filterwarnings("ignore")  # torch warns that some of these are prototypes or on their way out
 def test_bf16_other_tensors_are_refused_by_name(make: Any, reason: str) -> None:
-    """RELOAD-01: BF16, RELOAD: what has no values of its own in one shape is refused with its path and what to store instead."""
+    """BF16, RELOAD: what has no values of its own in one shape is refused with its path and what to store instead."""
     with pytest.raises(UnsupportedValue, match=rf"^model/layer/w: .*{reason}.*; nothing was written$"):
         sketch({"model": {"layer": {"w": make()}}})
 
