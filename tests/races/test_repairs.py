@@ -120,6 +120,31 @@ def test_a_repair_that_dies_loses_nothing_and_is_ended_by_the_next(damaged: Scen
         goes_on(root) if at % 3 == 0 else whole(root)
 
 
+def build_with_damaged_tip(root: Path) -> None:
+    """As `build`, with a sound copy beside it and damage to the newest entry of run side."""
+    build(root)
+    shutil.copytree(root, root.with_name("twin"), dirs_exist_ok=True)
+    newest = max((root / "runs" / "side").iterdir())
+    folders.write(newest, flip(newest.read_bytes(), 99))
+
+
+def test_the_number_of_a_damaged_newest_entry_is_never_taken(scene: Callable[[Builder], Scene]) -> None:
+    """Whenever a repair dies, the entry is damaged still or right; who commits is refused, or comes after it."""
+    place = scene(build_with_damaged_tip)
+    twin = twin_of(place)
+    newest = max((twin / "runs" / "side").iterdir())
+    total = len(perform(place.copy(), mend(twin)).points)
+    refused = 0
+    for at in range(total):
+        root = place.copy()
+        assert killed(root, mend(twin), at).died
+        refused += isinstance(perform(root, commit("new", 50, "side")).error, cairn.Damaged)
+        assert perform(root, mend(twin)).succeeded
+        assert (root / "runs" / "side" / newest.name).read_bytes() == newest.read_bytes()
+        whole(root)
+    assert 0 < refused < total
+
+
 def test_power_cuts_during_a_repair_lose_nothing(damaged: Scene) -> None:
     """Whatever of the last writes and names is lost at any step, the next repair leaves nothing to find."""
     twin = twin_of(damaged)
