@@ -211,6 +211,22 @@ def test_what_cannot_be_mended_stays_and_is_told(root: Path, tmp_path: Path) -> 
         np.testing.assert_array_equal(store.load("step:2")["model"]["w"], np.arange(300.0) + 1)
 
 
+def test_a_repair_that_must_leave_something_writes_nothing_twice(root: Path) -> None:
+    """What was saved of a pack with a wrong header is not saved again as long as that pack has to stay."""
+    blob = blob_of(root, "step:1", "model/w")
+    pack = spoil(root, blob)
+    changed(pack, lambda data: flip(data, 20))
+    first = repair(root)
+    assert first.repair is not None
+    assert (first.ok, first.repair.left) == (False, (pack.stem,))
+    assert first.repair.packs
+    before = folders.files(root)
+    again = repair(root)
+    assert again.repair is not None
+    assert (again.repair.packs, again.repair.left) == ((), (pack.stem,))
+    assert folders.files(root) == before
+
+
 def test_wrong_bytes_mend_nothing(root: Path, tmp_path: Path) -> None:
     """Files with the right name, shape and size and another content are no source."""
     spoil(root, blob_of(root, "step:1", "model/w"))

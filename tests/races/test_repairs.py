@@ -12,7 +12,7 @@ import pytest
 from tests.cairn import folders
 from tests.cairn.small import flip
 from tests.races.checks import goes_on, sound, whole
-from tests.races.harness import Operation, StagedDisk, interrupted, killed, perform, spread
+from tests.races.harness import Operation, Outcome, StagedDisk, interrupted, killed, perform, spread
 from tests.races.power import Platter, PoweredDisk, fingerprint, write_out
 from tests.races.scenes import (
     DEAD,
@@ -181,8 +181,10 @@ def test_a_commit_beside_a_repair_is_whole(scene: Callable[[Builder], Scene], bu
         # Whoever commits what is damaged and not known to be shares it; only a copy can mend that.
         again = [commit(DEAD, 51, "side")] if builder is build_damaged else []
         meanwhile = after(commit(f"new+{DEAD}", 50, "side"), *again)
-        done = interrupted(root, mend_once(*[twin][: len(again)]), at, partial(perform, root, meanwhile))
+        others: list[Outcome] = []
+        done = interrupted(root, mend_once(*[twin][: len(again)]), at, partial(perform_into, others, root, meanwhile))
         assert done.succeeded, (at, done.error)
+        assert others[0].succeeded, (at, others[0].error)
         perform(root, repair)
         view = whole(root)
         assert view.keeps(f"50 new+{DEAD}", "side")
@@ -215,9 +217,9 @@ def test_a_repair_beside_an_operation_takes_nothing_that_it_counts_on(
                 look(store, load=False)
 
 
-def collect(root: Path, refused: list[object]) -> None:
-    """Run gc and note what it says."""
-    refused.append(perform(root, gc()).error)
+def perform_into(outcomes: list[Outcome], root: Path, operation: Operation) -> None:
+    """Run an operation and note what became of it."""
+    outcomes.append(perform(root, operation))
 
 
 def test_gc_and_repair_keep_each_other_out(damaged: Scene) -> None:
@@ -227,10 +229,10 @@ def test_gc_and_repair_keep_each_other_out(damaged: Scene) -> None:
     busy = 0
     for at in spread(total, STOPS):
         root = damaged.copy()
-        refused: list[object] = []
-        outcome = interrupted(root, mend(twin), at, partial(collect, root, refused))
+        others: list[Outcome] = []
+        outcome = interrupted(root, mend(twin), at, partial(perform_into, others, root, gc()))
         assert outcome.succeeded, (at, outcome.error)
-        busy += isinstance(refused[0], Busy)
+        busy += isinstance(others[0].error, Busy)
         whole(root)
     assert busy
 

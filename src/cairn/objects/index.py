@@ -129,6 +129,7 @@ class Index:
                 connection.executemany("DELETE FROM blobs WHERE pack = ?", gone)
                 connection.executemany("DELETE FROM packs WHERE id = ?", gone)
                 connection.executemany("DELETE FROM checked WHERE pack = ?", gone)
+                connection.executemany("DELETE FROM damage WHERE pack = ?", gone)
 
         self._tolerant(remove, None)
 

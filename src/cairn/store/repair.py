@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -129,7 +129,7 @@ class Repairer:
         broken = {pack_id for pack_id in self._stock.unreadable if pack_id not in self._stock.in_trash}
         salvaged: list[Source] = [self._broken(pack_id) for pack_id in sorted(broken)]
         damaged = self._damaged()
-        hits = self._search(work, [*salvaged, *self._sources])
+        hits = self._search(work, salvaged, damaged)
         certain = is_certain(self._core)
         lost = {ref.id for ref in hits}
         work.left = [pack_id for pack_id in damaged if self._is_loss(pack_id, work, lost, certain=certain)]
@@ -154,25 +154,46 @@ class Repairer:
     def _broken(self, pack_id: str) -> BrokenPack:
         return BrokenPack(self._core.disk, self._stock.path(pack_id), f"what can be proven of pack {pack_id}")
 
-    def _search(self, work: _Work, sources: list[Source]) -> Mapping[BlobRef, Hit]:
-        """Look for what is needed, below each tree that is found again; return what is not found."""
+    def _search(self, work: _Work, broken: list[Source], damaged: list[str]) -> Mapping[BlobRef, Hit]:
+        """Look for what is needed, below each tree that is found again, too; return what is not found.
+
+        Of packs with a wrong header everything that can be proven is taken, needed or not.
+        """
         tried: set[str] = set()
+        hits = self._find_hits({})
+        self._take(work, broken, hits, {ref.id: ref for ref in hits}, damaged)
         while True:
             hits = self._find_hits(work.goods)
             wanted = {ref.id: ref for ref in hits if ref.id not in tried}
             if not wanted:
                 return hits
             tried |= wanted.keys()
-            trees = {ref.id for ref, hit in hits.items() if hit.is_tree}
-            for source in sources:
-                for good in source.find(dict(wanted)):
-                    if good.ref.id not in work.goods:
-                        is_tree = good.is_tree or good.ref.id in trees
-                        work.goods[good.ref.id] = Good(good.ref, is_tree, good.source, good.fetch)
-                        hit = hits.get(good.ref)
-                        if hit is not None:
-                            work.mends.append(Mend(good.ref.id, good.ref.size, good.source, tuple(hit.steps)))
-                    wanted.pop(good.ref.id, None)
+            self._take(work, [*broken, *self._sources], hits, wanted, damaged)
+
+    def _take(
+        self,
+        work: _Work,
+        sources: list[Source],
+        hits: Mapping[BlobRef, Hit],
+        wanted: dict[str, BlobRef],
+        damaged: list[str],
+    ) -> None:
+        """Note what sources have, until everything that is wanted was found."""
+        for source in sources:
+            for good in source.find(dict(wanted)):
+                hit = hits.get(good.ref)
+                wanted.pop(good.ref.id, None)
+                if good.ref.id in work.goods or (hit is None and self._is_safe(good.ref, damaged)):
+                    continue
+                is_tree = good.is_tree or (hit is not None and hit.is_tree)
+                work.goods[good.ref.id] = replace(good, is_tree=is_tree)
+                if hit is not None:
+                    work.mends.append(Mend(good.ref.id, good.ref.size, good.source, tuple(hit.steps)))
+
+    def _is_safe(self, ref: BlobRef, going: list[str]) -> bool:
+        """Whether a pack that stays in place has the blob, as its hash proves now."""
+        copies = (copy for copy in self._stock.good(ref) if copy.pack not in going)
+        return self._stock.prove(ref, (copy for copy in copies if copy.pack not in self._stock.in_trash)) is not None
 
     def _damaged(self) -> list[str]:
         """Packs with wrong blobs, each read in full by now: what else is in them must be known."""
@@ -189,12 +210,10 @@ class Repairer:
         for blob, place in header.places.items():
             ref = BlobRef(blob, place.size)
             copies = list(self._stock.good(ref))
-            elsewhere = [copy for copy in copies if copy.pack not in going]
-            safe = [copy for copy in elsewhere if copy.pack not in self._stock.in_trash]
             if blob in work.goods or not copies:
                 must.update({blob} & work.goods.keys())
-            elif self._stock.prove(ref, safe) is None:
-                fetch = partial(self._stock.prove, ref, [copy for copy in copies if copy not in safe])
+            elif not self._is_safe(ref, going):
+                fetch = partial(self._stock.prove, ref, copies)
                 work.goods[blob] = Good(ref, place.is_tree, f"pack {pack_id}", fetch)
                 must.add(blob)
         return must

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from cairn.errors import UsageError
@@ -80,12 +81,13 @@ class Verification:
 
     def run(self, mending: Mending | None = None) -> Report:
         """Look at everything, then mend if that is asked for, and say what is wrong after it."""
+        conclude = self._report if mending is None else self._mender(mending)
         self._stock.take()
         due = self._stock.due(self.scope.share, self.scope.max_age)
         skipped = len(self._stock.sizes) - len(due)
         self._stock.read(due, self.expect, self.advance)
         self._note_damage(all_read=not skipped)
-        report = self._report() if mending is None else self._mend(mending)
+        report = conclude()
         self._note_damage(all_read=not skipped)
         return replace(report, packs_skipped=skipped)
 
@@ -95,11 +97,15 @@ class Verification:
         found = [(blob, pack_id) for blob, pack_id in found if pack_id not in self._stock.in_trash]
         self.core.blobs.note_damage(found, all_there_is=all_read)
 
-    def _mend(self, mending: Mending) -> Report:
+    def _mender(self, mending: Mending) -> Callable[[], Report]:
+        """Prepare a repair. Its sources are opened now, before anything is read for long."""
+        repairer = Repairer(self.core, self._stock, mending.sources, lambda found: self._needs(found).hits)
+        return partial(self._mend, repairer, dry_run=mending.dry_run)
+
+    def _mend(self, repairer: Repairer, *, dry_run: bool) -> Report:
         """Repair alone: no gc moves packs meanwhile, and what is looked up under the lease stays."""
         core = self.core
-        repairer = Repairer(core, self._stock, mending.sources, lambda found: self._needs(found).hits)
-        if mending.dry_run:
+        if dry_run:
             plan = repairer.plan()
             return replace(self._report(), repair=plan)
         with sole_gc(core.disk, core.layout), leased(core.disk, core.layout, "repair") as lease:
