@@ -139,7 +139,7 @@ class Repairer:
         if lost or not certain:
             work.left += sorted(broken)
         else:
-            work.must.update((pack_id, set()) for pack_id in broken)
+            work.must.update((pack_id, set(work.goods)) for pack_id in broken)
         return work
 
     def _is_loss(self, pack_id: str, work: _Work, lost: set[str], *, certain: bool) -> bool:
@@ -178,7 +178,7 @@ class Repairer:
         wanted: dict[str, BlobRef],
         damaged: list[str],
     ) -> None:
-        """Note what sources have, until everything that is wanted was found."""
+        """Note what sources have of what is wanted, and what of the rest no other pack has."""
         for source in sources:
             for good in source.find(dict(wanted)):
                 hit = hits.get(good.ref)

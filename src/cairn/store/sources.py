@@ -72,6 +72,8 @@ class OtherStore:
 
     def find(self, wanted: Mapping[str, BlobRef]) -> Iterator[Good]:
         """Yield the wanted blobs that the store has."""
+        if not wanted:
+            return
         if self._stock is None:
             self._stock = Stock(self.core)
             self._stock.take()
@@ -95,7 +97,7 @@ class Files:
     def find(self, wanted: Mapping[str, BlobRef]) -> Iterator[Good]:
         """Yield the wanted blobs that some file holds."""
         sizes = {ref.size for ref in wanted.values()}
-        for path in files_below(self.path):
+        for path in files_below(self.path) if wanted else ():
             for data, spans in candidates(self.disk, path, sizes):
                 ref = wanted.get(blob_id(data))
                 if ref is not None and ref.size == data.nbytes:
