@@ -93,6 +93,11 @@ mend_alone = mend_once()
 """Repair with what the store itself has."""
 
 
+def ended(outcome: Outcome, at: int) -> bool:
+    """Whether an operation died at a point, or had fewer: packs whose ids begin alike share a folder."""
+    return outcome.died or len(outcome.points) <= at
+
+
 @pytest.fixture
 def damaged(scene: Callable[[Builder], Scene]) -> Scene:
     """The damaged store."""
@@ -111,7 +116,7 @@ def test_a_repair_that_dies_loses_nothing_and_is_ended_by_the_next(damaged: Scen
     assert total > 30
     for at in range(total):
         root = damaged.copy()
-        assert killed(root, mend(twin), at).died
+        assert ended(killed(root, mend(twin), at), at)
         with cairn.open(root, disk=StagedDisk()) as store:
             for revision in ("side", "kept"):
                 check(store, store.commit(revision))
@@ -137,7 +142,7 @@ def test_the_number_of_a_damaged_newest_entry_is_never_taken(scene: Callable[[Bu
     refused = 0
     for at in range(total):
         root = place.copy()
-        assert killed(root, mend(twin), at).died
+        assert ended(killed(root, mend(twin), at), at)
         refused += isinstance(perform(root, commit("new", 50, "side")).error, cairn.Damaged)
         assert perform(root, mend(twin)).succeeded
         assert (root / "runs" / "side" / newest.name).read_bytes() == newest.read_bytes()
@@ -184,7 +189,9 @@ def test_a_commit_beside_a_repair_is_whole(scene: Callable[[Builder], Scene], bu
         others: list[Outcome] = []
         done = interrupted(root, mend_once(*[twin][: len(again)]), at, partial(perform_into, others, root, meanwhile))
         assert done.succeeded, (at, done.error)
-        assert others[0].succeeded, (at, others[0].error)
+        assert all(other.succeeded for other in others), (at, others)
+        if not others:
+            continue  # Packs whose ids begin alike share a folder: this repair took fewer steps.
         perform(root, repair)
         view = whole(root)
         assert view.keeps(f"50 new+{DEAD}", "side")
@@ -232,7 +239,7 @@ def test_gc_and_repair_keep_each_other_out(damaged: Scene) -> None:
         others: list[Outcome] = []
         outcome = interrupted(root, mend(twin), at, partial(perform_into, others, root, gc()))
         assert outcome.succeeded, (at, outcome.error)
-        busy += isinstance(others[0].error, Busy)
+        busy += any(isinstance(other.error, Busy) for other in others)
         whole(root)
     assert busy
 
