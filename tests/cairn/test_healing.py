@@ -1,11 +1,13 @@
 """What was damaged is written anew when the right bytes are committed again."""
 
+import errno
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cairn
+from cairn.io.disk import Disk
 
 STATE = {"model": {"w": np.arange(4000.0), "b": np.ones(7)}}
 
@@ -49,3 +51,30 @@ def test_damage_that_was_found_is_mended_by_a_commit_of_the_right_bytes(
         assert all("another copy is good" in finding.found for finding in report.findings)
         store.gc()
         store.load("step:1")
+
+
+class FailsOnce(Disk):
+    """A disk that cannot write the third pack of a commit, once."""
+
+    def __init__(self) -> None:
+        self.packs = 0
+
+    def step(self, name: str, path: Path) -> None:
+        if name == "fsync" and ".pack-" in path.name:
+            self.packs += 1
+            if self.packs == 3:
+                raise OSError(errno.EIO, "Input/output error", str(path))
+
+
+def test_what_was_never_stored_is_not_taken_for_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FALSE-01: a commit that failed half-way is given again in the same process and stores all that is missing."""
+    monkeypatch.setattr("cairn.objects.gather.OWN_PACK_BYTES", 1)
+    state = {f"part{number}": np.arange(9.0) + number for number in range(5)}
+    with cairn.init(tmp_path / "store", disk=FailsOnce()) as store:
+        run = store.run()
+        with pytest.raises(cairn.CairnError, match="nothing of it was published"):
+            run.commit(state, step=1)
+        run.commit(state, step=1)
+        assert store.verify().findings == ()
+    with cairn.open(tmp_path / "store") as again:
+        np.testing.assert_array_equal(again.load("step:1")["part4"], state["part4"])

@@ -6,6 +6,7 @@ import errno
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import NoReturn
 
@@ -58,7 +59,7 @@ def checked_out(store: cairn.Store, out: Path) -> list[tuple[str, bytes]]:
 
 
 def test_a_store_that_was_moved_goes_on(root: Path, tmp_path: Path) -> None:
-    """After a move every answer is the same and commits continue the run; the index needs no rebuild."""
+    """MOVE-01: After a move every answer is the same and commits continue the run; the index needs no rebuild."""
     with cairn.open(root) as store:
         expected = use(store)
     moved = tmp_path / "elsewhere"
@@ -72,7 +73,7 @@ def test_a_store_that_was_moved_goes_on(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_is_a_store_of_its_own(root: Path, tmp_path: Path) -> None:
-    """A copied folder has the same id and content; what happens to one does not happen to the other."""
+    """MOVE-01: A copied folder has the same id and content; what happens to one does not happen to the other."""
     twin = Path(shutil.copytree(root, tmp_path / "twin"))
     with cairn.open(root) as store, cairn.open(twin) as other:
         assert other.id == store.id
@@ -84,12 +85,28 @@ def test_a_copy_is_a_store_of_its_own(root: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_in_a_store_holds_its_path(root: Path, tmp_path: Path) -> None:
-    """No file of a store, derived ones included, holds the place where it lies, nor its caller's."""
+    """MOVE-01: No file of a store, derived ones included, holds the place where it lies, nor its caller's."""
     needles = [str(tmp_path).encode(), ODD.encode(), str(Path.cwd()).encode(), sys.executable.encode()]
     for path in root.rglob("*"):
         if path.is_file():
             data = path.read_bytes()
             assert not [needle for needle in needles if needle in data], path
+
+
+def test_a_store_travels_in_an_archive_and_is_reached_by_a_link(root: Path, tmp_path: Path) -> None:
+    """MOVE-01: unpacked from a tar elsewhere, and opened through a link, everything works with no repair."""
+    with tarfile.open(tmp_path / "store.tar", "w") as archive:
+        archive.add(root, "store")
+    with tarfile.open(tmp_path / "store.tar") as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (tmp_path / "link").symlink_to(tmp_path / "unpacked" / "store")
+    with cairn.open(root) as store, cairn.open(tmp_path / "link") as other:
+        assert [commit.id for commit in other.log()] == [commit.id for commit in store.log()]
+        assert describe(other.load("good")) == describe(STATES[2])
+        assert checked_out(other, tmp_path / "out") == checked_out(store, tmp_path / "here")
+        other.run().commit(STATES[1], step=3)
+        other.gc()
+        assert other.verify().findings == ()
 
 
 def test_a_clone_without_empty_folders_and_modes_works(root: Path, tmp_path: Path) -> None:
@@ -117,7 +134,7 @@ class ReadOnlyDisk(Disk):
 
 
 def test_reading_takes_no_durable_step(root: Path, tmp_path: Path) -> None:
-    """Every reading call gives the same on a disk that cannot be written, and touches nothing."""
+    """RO-01: Every reading call gives the same on a disk that cannot be written, and touches nothing."""
     with cairn.open(root) as store:
         expected = use(store)
     before = folders.listing(root)
@@ -134,6 +151,7 @@ for write in (
     lambda: store.gc(),
     lambda: store.drop(["step:1"]),
     lambda: store.delete_run("main"),
+    lambda: store.verify(repair=True),
 ):
     try:
         write()
@@ -145,7 +163,7 @@ for write in (
 
 
 def test_writing_to_a_read_only_disk_is_refused_in_words(root: Path) -> None:
-    """Every writing call raises ReadOnly, says what works and what to do, and touches nothing."""
+    """RO-01: Every writing call raises ReadOnly, says what works and what to do, and touches nothing."""
     before = folders.listing(root)
     with cairn.open(root, disk=ReadOnlyDisk()) as store:
         exec(WRITES, {"store": store, "cairn": cairn, "np": np})  # noqa: S102 - the same text runs in another process
@@ -154,7 +172,7 @@ def test_writing_to_a_read_only_disk_is_refused_in_words(root: Path) -> None:
 
 @pytest.mark.parametrize("index", ["whole", "missing", "with -wal"])
 def test_a_store_on_a_read_only_file_system_is_read(root: Path, tmp_path: Path, index: str) -> None:
-    """On a file system mounted read-only all reading works, writing is refused, and nothing changes."""
+    """RO-01: On a file system mounted read-only all reading works, writing is refused, and nothing changes."""
     with cairn.open(root) as store:
         expected = use(store) + repr(checked_out(store, tmp_path / "here"))
     if index == "missing":

@@ -18,7 +18,7 @@ from tests.races.harness import StagedDisk, StagedFile
 
 from cairn.io.handles import NewFile
 
-MODELLED = ("cairn.json", "runs", "tags", "packs", "trash", "leases", "tmp", "settings")
+MODELLED = ("cairn.json", "runs", "tags", "packs", "trash", "damaged", "leases", "tmp", "settings")
 """The index is derived and the reserve holds nothing: what a cut does to them cannot matter."""
 
 

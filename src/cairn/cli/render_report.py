@@ -1,18 +1,40 @@
-"""What verify found, as text for people."""
+"""What verify and doctor found, as text for people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cairn.cli import text
 
 if TYPE_CHECKING:
-    from cairn.store.verify import Finding, Report
+    from collections.abc import Sequence
+
+    from cairn.store.doctor import Check
+    from cairn.store.findings import Finding, Report
+    from cairn.store.repair import Repair
+
+_SHOWN = 20
 
 
 def report(found: Report) -> str:
-    """Say what was read and what is wrong."""
-    read = ", ".join(
+    """Say what was read, what was mended and what is wrong."""
+    errors = sum(finding.level == "error" for finding in found.findings)
+    warnings = len(found.findings) - errors
+    if not found.ok:
+        verdict = f"found {text.count(errors, 'error')}"
+    elif found.level == "quick":
+        verdict = "nothing is missing"
+    else:
+        verdict = "nothing wrong was found" if found.packs_skipped else "everything is intact"
+    if warnings:
+        verdict += f", with {text.count(warnings, 'warning')}"
+    mended = _repair(found.repair) if found.repair is not None else []
+    return "\n".join([*map(_finding, found.findings), *mended, f"{_read(found)}: {verdict}."])
+
+
+def _read(found: Report) -> str:
+    seen = ", ".join(
         (
             text.count(found.entries, "entry", "entries"),
             text.count(found.commits, "commit"),
@@ -20,12 +42,11 @@ def report(found: Report) -> str:
             f"{text.count(found.blobs, 'blob')} and {text.size(found.bytes)}",
         )
     )
-    errors = sum(finding.level == "error" for finding in found.findings)
-    warnings = len(found.findings) - errors
-    verdict = "everything is intact" if found.ok else f"found {text.count(errors, 'error')}"
-    if warnings:
-        verdict += f", with {text.count(warnings, 'warning')}"
-    return "\n".join([*map(_finding, found.findings), f"Read {read}: {verdict}."])
+    if found.level == "quick":
+        return f"Looked at {seen}, without reading tensors"
+    if found.packs_skipped:
+        return f"Looked at {seen}, and read {text.size(found.bytes_read)} of that"
+    return f"Read {seen}"
 
 
 def _finding(finding: Finding) -> str:
@@ -40,3 +61,35 @@ def _finding(finding: Finding) -> str:
         ("  to do", text.safe(finding.hint)),
     ]
     return f"{finding.level}: {text.safe(finding.object)}\n{text.pairs(details)}\n"
+
+
+def _repair(done: Repair) -> Iterator[str]:
+    would = "" if done.executed else "would be "
+    for mend in done.mended[:_SHOWN]:
+        what = f"blob {text.short(mend.blob)}, {text.size(mend.bytes)}"
+        hit = f", for {text.safe(mend.steps[0])}" if mend.steps else ""
+        yield f"{would}mended: {what}, from {text.safe(mend.source)}{hit}"
+    if len(done.mended) > _SHOWN:
+        yield f"{would}mended: {text.count(len(done.mended) - _SHOWN, 'more blob')}"
+    for entry in done.entries:
+        yield f"{would}mended: {text.safe(entry.file)}, from {text.safe(entry.source)}"
+    if done.saved_blobs:
+        saved = f"{text.count(done.saved_blobs, 'good blob')} of damaged packs, {text.size(done.saved_bytes)}"
+        yield f"{would}saved: {saved}"
+    for pack_id in done.set_aside:
+        yield f"{would}set aside: pack {pack_id}"
+    for pack_id in done.left:
+        yield f"left in place: pack {pack_id}, since something in it that is or may be needed was found nowhere"
+    if not (done.mended or done.entries or done.set_aside or done.left):
+        yield "nothing to mend"
+
+
+def checks(found: Sequence[Check]) -> str:
+    """Line up what doctor found; what is to be done stands below."""
+    rows = [(check.status, text.safe(check.name), text.safe(check.found)) for check in found]
+    hints = [f"{check.name}: {check.hint}" for check in found if check.hint]
+    problems = sum(check.status == "problem" for check in found)
+    warnings = sum(check.status == "warning" for check in found)
+    verdict = f"{text.count(problems, 'problem')}, {text.count(warnings, 'warning')}."
+    lines = [text.table(("", "check", "found"), rows)]
+    return "\n".join([*lines, *([""] if hints else []), *map(text.safe, hints), "", verdict])

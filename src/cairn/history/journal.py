@@ -126,6 +126,12 @@ class Journal:
                 found = commit
         return found
 
+    def forget(self) -> None:
+        """Read every log anew from now on: entries were put back that could not be read."""
+        with self._guard:
+            self._runs.clear()
+            self._tags.clear()
+
     # Tags.
 
     def tags(self) -> dict[str, Tag]:

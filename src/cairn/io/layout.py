@@ -75,6 +75,11 @@ class Layout:
         return self.root / "trash"
 
     @property
+    def damaged(self) -> Path:
+        """Damaged files that a repair set aside."""
+        return self.root / "damaged"
+
+    @property
     def tmp(self) -> Path:
         """Files being written."""
         return self.root / "tmp"
@@ -91,6 +96,10 @@ class Layout:
     def trashed(self, item: Trashed) -> Path:
         """Where a pack stands while it is in the trash."""
         return self.trash / item.name
+
+    def set_aside(self, write_id: str, path: Path) -> Path:
+        """Where a repair puts a damaged file of the store."""
+        return self.damaged / f"{write_id}.{'.'.join(path.relative_to(self.root).parts)}"
 
     def temporary(self, write_id: str, part: str) -> Path:
         """Where an operation writes one of its files."""

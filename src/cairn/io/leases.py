@@ -191,7 +191,7 @@ def _sole_in_process(layout: Layout) -> Iterator[None]:
     key = (os.getpid(), stat.st_dev, stat.st_ino)
     with _gc_locks_guard:
         if key in _gc_locks:
-            raise Busy(f"another gc of this process is at work in {layout.root}; wait for it to end")
+            raise Busy(f"another gc or repair of this process is at work in {layout.root}; wait for it to end")
         _gc_locks.add(key)
     try:
         yield
@@ -205,7 +205,7 @@ def _lock_record(descriptor: int, path: Path) -> None:
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             who = path.read_text(errors="replace")
-            raise Busy(f"another gc is at work: {who}; wait for it to end, or end it") from None
+            raise Busy(f"another gc or repair is at work: {who}; wait for it to end, or end it") from None
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
 

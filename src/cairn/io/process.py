@@ -81,10 +81,16 @@ def _is_hidden(pid: int) -> bool:
 
 def is_network_mount(path: Path) -> bool:
     """Whether a path lies on a file system that other hosts may have mounted too."""
+    kind = kind_of_mount(path)
+    return kind in _NETWORK or kind.startswith("fuse.")
+
+
+def kind_of_mount(path: Path) -> str:
+    """Return the kind of file system that a path lies on, as the kernel calls it; nothing where that is not known."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
-        return False
+        return ""
     target = path.resolve()
     best, kind = -1, ""
     for line in lines:
@@ -92,7 +98,7 @@ def is_network_mount(path: Path) -> bool:
         mount = left.split()[4].replace("\\040", " ")
         if target.is_relative_to(mount) and len(mount) >= best:
             best, kind = len(mount), right.split()[0]
-    return kind in _NETWORK or kind.startswith("fuse.")
+    return kind
 
 
 def _boot_id() -> str | None:

@@ -32,6 +32,7 @@ _TABLES: dict[str, tuple[dict[str, type], str | tuple[str, ...]]] = {
     "packs": ({"id": str, "bytes": int, "write_id": str}, "id"),
     "blobs": ({"id": str, "pack": str, "bytes": int, "tree": int}, ("id", "pack")),
     "damage": ({"blob": str, "pack": str}, ("blob", "pack")),
+    "checked": ({"pack": str, "time": float}, "pack"),
     "logs": ({"kind": str, "name": str, "seq": int, "seal": str}, ("kind", "name")),
     "commits": (
         {
@@ -64,6 +65,11 @@ class Index:
         self._is_filled = False
         self._drops = 0
 
+    @property
+    def path(self) -> Path | None:
+        """The database's file; None when it is in memory."""
+        return self._path
+
     def is_filled(self) -> bool:
         """Whether every pack that was there when the index was made has been entered."""
         self._tolerant(lambda connection: None, None)
@@ -87,6 +93,11 @@ class Index:
     def damage(self) -> list[tuple[str, str]]:
         """Return the copies that were found to be wrong: blob and pack."""
         return [(blob, pack) for blob, pack in self._select("SELECT blob, pack FROM damage")]
+
+    def checked(self) -> dict[str, float]:
+        """Return when every byte of a pack was last read and found right, in seconds since 1970."""
+        rows = self._select("SELECT pack, time FROM checked")
+        return {pack: float(time) for pack, time in rows if isinstance(time, (int, float))}
 
     def count_packs(self) -> int:
         """Return how many packs were entered."""
@@ -132,6 +143,8 @@ class Index:
             with connection:
                 connection.executemany("DELETE FROM blobs WHERE pack = ?", gone)
                 connection.executemany("DELETE FROM packs WHERE id = ?", gone)
+                connection.executemany("DELETE FROM checked WHERE pack = ?", gone)
+                connection.executemany("DELETE FROM damage WHERE pack = ?", gone)
 
         self._tolerant(remove, None)
 

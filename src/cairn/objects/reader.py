@@ -28,7 +28,7 @@ def read_header(disk: Disk, path: Path, pack_id: str | None) -> Header:
     return decode_header(head[:length], size, f"pack {path}", pack_id)
 
 
-_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """Errors that say nothing about the file."""
 
 
@@ -62,7 +62,7 @@ class PackReader:
         except FileNotFoundError:
             raise
         except OSError as error:
-            if error.errno in _SCARCE:
+            if error.errno in SCARCE:
                 raise
             raise _unreadable(self.path, error) from error
         if view.nbytes != size:

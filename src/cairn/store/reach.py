@@ -128,6 +128,15 @@ def check_history(core: Core, journal: Journal) -> None:
             _stop(str(error))
 
 
+def is_certain(core: Core, journal: Journal) -> bool:
+    """Whether every entry can be read, so that what is not reached is really not needed."""
+    try:
+        check_history(core, journal)
+    except Damaged:
+        return False
+    return True
+
+
 def blobs_of(core: Core, manifest: BlobRef, skip: Collection[str]) -> Iterator[BlobRef]:
     """Yield every blob a commit needs, once."""
     known: set[str] = set()

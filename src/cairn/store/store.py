@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cairn.errors import UsageError
 from cairn.history import names, revisions
@@ -24,17 +26,21 @@ from cairn.store import (
     renaming,
     retention,
     undeleting,
-    verify,
 )
 from cairn.store.attempts import Attempt
 from cairn.store.compaction import THRESHOLD, Wish
 from cairn.store.contents import Contents
 from cairn.store.core import assemble
+from cairn.store.findings import Report
 from cairn.store.gc import GcPlan
 from cairn.store.handle import RunHandle
 from cairn.store.retention import Asked, Retention
 from cairn.store.rules import parse_all
-from cairn.store.verify import Report
+from cairn.store.verify import SAMPLE, Mending, Scope, Verification
+from cairn.store.verify_commits import CommitsCheck
+
+if TYPE_CHECKING:
+    from cairn.store.doctor import Check
 
 
 class Store(Contents):
@@ -200,11 +206,49 @@ class Store(Contents):
             rules = retention.apply(self._core, asked, rules) if rules else None
             return gc.execute(self._core, rules, patience, wish)
 
-    def verify(self, revisions: Iterable[str] = (), *, run: str | None = None) -> Report:
-        """Read everything, or what some commits need, and check every hash; return what is wrong."""
+    def verify(
+        self,
+        revisions: Iterable[str] = (),
+        *,
+        run: str | None = None,
+        level: str = "full",
+        sample: float = SAMPLE,
+        max_age: timedelta | None = None,
+        repair: bool = False,
+        sources: Iterable[Path | str] = (),
+        dry_run: bool = False,
+        expect: Callable[[int], None] = lambda nbytes: None,
+        advance: Callable[[int], None] = lambda nbytes: None,
+    ) -> Report:
+        """Check everything, or what some commits need; return what is wrong.
+
+        `level` is "full", every byte; "sample", the share `sample` of all bytes, those that were read longest ago; or
+        "quick", no tensor. With `max_age`, packs whose every byte was read within that time are not read again.
+        `repair` mends what it finds, from the store itself and from `sources`: copies of the store, other stores,
+        folders and files; with `dry_run` it only says what it would do. The findings are those that are left.
+        `expect` is told how many bytes there are to read, `advance` those that were read.
+        """
+        scope = Scope(level, sample, max_age)
+        mending = Mending(tuple(map(Path, sources)), dry_run) if repair else None
         commits = [self.commit(revision, run) for revision in revisions]
+        if commits and (repair or level == "sample" or max_age is not None):
+            raise UsageError('repair, level "sample" and max_age are for the whole store: leave the revisions out')
+        if not repair and (dry_run or list(sources)):
+            raise UsageError("sources, dry_run: expected together with repair")
         with explained("verifying", self.path), reading(self._core.disk, self._core.layout, "verify"):
-            return verify.verify(self._core, commits or None)
+            if commits:
+                return CommitsCheck(self._core, quick=level == "quick", advance=advance).run(commits)
+            return Verification(self._core, scope, expect, advance).run(mending)
+
+    def doctor(self) -> tuple[Check, ...]:
+        """Say what the file system lacks, who is at work, and what was left behind.
+
+        What is tried out leaves nothing; a store that cannot be written is only looked at.
+        """
+        from cairn.store.doctor import Doctor
+
+        with explained("looking at the store", self.path):
+            return Doctor(self._core).examine()
 
     def reindex(self) -> int:
         """Build the index anew from packs and entries; return the number of packs."""
