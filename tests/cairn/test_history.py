@@ -109,6 +109,34 @@ def test_the_reflog_tells_what_happened(store: cairn.Store) -> None:
     assert [move.attempt for move in moves] == [None, None, "main/attempt-1", None, None]
 
 
+def test_steps_back_stay_in_the_run_that_was_named(store: cairn.Store) -> None:
+    """Where runs share commits, RUN~N is the commit as that run has it, and a drop of it is that run's."""
+    train(store.run(), 1, 2, 3)
+    store.create_run("side", "main@2")
+    train(store.run("side"), 4)
+    assert [(commit.run, commit.step) for commit in map(store.commit, ("side~1", "side~2", "main~1"))] == [
+        ("side", 2),
+        ("main", 1),
+        ("main", 2),
+    ]
+    store.drop(["main~1"], only={"model"})
+    assert (store.commit("main~1").dropped, store.commit("side~1").dropped) == (("model",), ())
+
+
+def test_a_run_that_was_renamed_and_back_is_opened_as_it_is(
+    store: cairn.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading one name reads the other; a snapshot that is kept meanwhile is of the whole, not of the half."""
+    monkeypatch.setattr("cairn.history.journal.SNAPSHOT_ENTRIES", 1)
+    train(store.run("first"), 1, 2)
+    for old, new in (("first", "second"), ("second", "first"), ("first", "second"), ("second", "first")):
+        store.rename_run(old, new)
+        for _ in range(2):
+            with cairn.open(store.path) as again:
+                assert again.runs() == [new]
+                assert steps(again.log()) == [2, 1]
+
+
 def test_a_deleted_run_comes_back_while_its_bytes_are_there(store: cairn.Store) -> None:
     """With its whole history, attempts and drops included; until then its commits are found by id."""
     run = store.run()

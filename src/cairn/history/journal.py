@@ -218,9 +218,8 @@ class Journal:
 
     def _keep_snapshot(self, run: Run) -> None:
         """Keep a snapshot once there is enough to spare the next reader."""
-        if self._snapshots is None or run.replayed < max(
-            SNAPSHOT_ENTRIES, len(run.state.commits.rows) // SNAPSHOT_SHARE
-        ):
+        enough = max(SNAPSHOT_ENTRIES, len(run.state.commits.rows) // SNAPSHOT_SHARE)
+        if self._snapshots is None or run.replayed < enough or run.log.is_reading:
             return
         run.replayed = 0
         made = run.snapshot()

@@ -164,11 +164,19 @@ def _by_prefix(journal: Journal, prefix: str) -> Commit:
 
 def _back(journal: Journal, commit: Commit, count: int) -> Commit:
     for back in range(count):
-        parent = journal.by_id(commit.parents[0]) if commit.parents else None
+        parent = _parent(journal, commit)
         if parent is None:
             raise NotFound(f"{commit} has no parent: only {back} of {count} steps back exist")
         commit = parent
     return commit
+
+
+def _parent(journal: Journal, commit: Commit) -> Commit | None:
+    """The first parent as the commit's own run has it, or where that began, as any other run does."""
+    if not commit.parents:
+        return None
+    own = journal.run(commit.run).state.commits.get(commit.parents[0]) if names.is_name(commit.run) else None
+    return own or journal.by_id(commit.parents[0])
 
 
 def _list_attempts(run: Run, rows: list[int]) -> str:

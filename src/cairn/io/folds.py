@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cairn.io.disk import Disk
 
-SIZES = (128, 2048, 32_768, 524_288)
+SIZES: tuple[int, ...] = (128, 2048, 32_768, 524_288)
 """How many entries a block can have; each size is a multiple of the one before."""
 
 _NAME = re.compile(r"([0-9]{8,15})-([0-9]{8,15})\.jsonl", re.ASCII)

@@ -53,7 +53,9 @@ class Log(Entries):
         """How many entries were read."""
         self.wounds: list[Wound] = []
         self.strangers: list[Path] = []
-        self._has_begun = self._is_reading = False
+        self.is_reading = False
+        """Whether entries are being handed on: what they add up to is not known before the last of them."""
+        self._has_begun = False
 
     def begin_after(self, seq: int, seal: str) -> bool:
         """Begin behind an entry whose past is known from elsewhere; False when that entry is not there."""
@@ -75,17 +77,17 @@ class Log(Entries):
         Does nothing while it is at work: a run that was renamed and renamed back continues one that continues it, and
         an inner look must not go ahead of the outer one.
         """
-        if not self._is_reading:
+        if not self.is_reading:
             with self._alone():
                 self._refresh()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        self._is_reading = True
+        self.is_reading = True
         try:
             yield
         finally:
-            self._is_reading = False
+            self.is_reading = False
 
     def _refresh(self) -> None:
         if not self._has_begun:
