@@ -141,9 +141,9 @@ def measure(root: Path, commits: int, repeats: int) -> Iterator[Measured]:
     yield timed("gc, which folds entries", "gc", times=1)
     yield timed("log -n 20, folded", "log", "-n", "20")
     yield timed("show step:N, folded", "show", f"step:{commits // 3}")
-    # QUICK
+    yield timed("verify --quick", "verify", "--quick", times=1)
     yield timed("reindex", "reindex", times=1)
-    # COMPACT
+    yield timed("gc --compact, which joins packs", "gc", "--compact", times=1)
     yield timed("log -n 20, compacted", "log", "-n", "20")
     yield timed("gc --dry-run, compacted", "gc", "--dry-run", times=1)
     yield timed("gc --keep-last 100", "gc", "--keep-last", "100", times=1)

@@ -3,6 +3,8 @@
 It keeps every checkpoint of a training run, exactly, for the price of what changed.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from cairn.errors import (
     Busy,
     CairnError,
@@ -15,11 +17,13 @@ from cairn.errors import (
     UnsupportedValue,
     UsageError,
 )
-from cairn.files.scan import folder
 from cairn.history.commit import Commit
 from cairn.store.handle import RunHandle as Run
 from cairn.store.store import Store, init
 from cairn.store.store import open_store as open  # noqa: A004 - cairn.open is the name users expect
+
+if TYPE_CHECKING:
+    from cairn.files.scan import folder
 
 __all__ = [
     "Busy",
@@ -39,3 +43,12 @@ __all__ = [
     "init",
     "open",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what few programs need when it is asked for."""
+    if name == "folder":
+        from cairn.files.scan import folder
+
+        return folder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

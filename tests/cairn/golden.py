@@ -122,7 +122,7 @@ def build(root: Path) -> None:
     """Make the golden store in a new folder."""
     disk = FixedDisk()
     with ExitStack() as fixed:
-        fixed.enter_context(patch("cairn.store.handle.provenance", lambda: PROVENANCE))
+        fixed.enter_context(patch("cairn.store.provenance.provenance", lambda: PROVENANCE))
         # Files that are read at the same time would lie in the pack in any order.
         fixed.enter_context(patch("cairn.files.take.READERS", 1))
         store = fixed.enter_context(cairn.init(root, disk=disk))

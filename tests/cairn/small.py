@@ -17,7 +17,7 @@ STATES = {1: {"model": A, "frozen": C}, 2: {"model": B, "frozen": C}}
 
 def build(root: Path) -> Path:
     """Make the store in a new folder, with nothing about this machine in it."""
-    with patch("cairn.store.handle.provenance", dict), cairn.init(root) as store:
+    with patch("cairn.store.provenance.provenance", dict), cairn.init(root) as store:
         for step, state in STATES.items():
             store.run().commit(state, step=step)
         store.tag("first", "step:1")

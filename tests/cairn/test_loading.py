@@ -59,7 +59,7 @@ def test_an_open_commit_reads_only_what_is_touched(store: cairn.Store, monkeypat
     """Opened lazily, damage elsewhere is not met, and no other tensor's bytes are hashed."""
     store.run().commit({"model": {f"w{n}": np.full(50_000, n) for n in range(10)}, "notes": {"x": 1}}, step=1)
     hashed: list[int] = []
-    real = cairn.objects.reader.blob_id  # type: ignore[attr-defined] # a module of the package
+    real = cairn.objects.reader.blob_id
 
     def counted(data: Any) -> str:
         hashed.append(memoryview(data).nbytes)

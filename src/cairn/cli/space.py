@@ -167,7 +167,7 @@ def gc(
         raise click.UsageError("--run limits rules given here, and none is")
     if threshold is not None and not compact:
         raise click.UsageError("--threshold is for --compact, which is missing")
-    from cairn.store.compaction import THRESHOLD
+    from cairn.store.defaults import THRESHOLD
 
     share = threshold / 100 if threshold is not None else THRESHOLD
     collect = partial(

@@ -39,9 +39,6 @@ from cairn.store.core import Core
 from cairn.store.judging import GcPlan, Judgement
 from cairn.store.reach import mark, take_stock
 
-PATIENCE_SECONDS = 10.0
-"""How long gc waits for operations that were running when it moved packs."""
-
 NETWORK_SECONDS = 24 * 3600.0
 """How long a pack stays in the trash on a network file system, by the store's clock."""
 

@@ -34,11 +34,9 @@ from cairn.objects.reader import PackReader, read_header
 from cairn.objects.writer import NewBlob, PackWriter
 from cairn.store.config import RESERVE_BYTES
 from cairn.store.core import Core
+from cairn.store.defaults import THRESHOLD
 from cairn.store.judging import DeadPack, Judgement, Rewrite
 from cairn.store.reach import read_copy
-
-THRESHOLD = 0.25
-"""The dead share of a pack from which it is rewritten: to free a byte then costs the writing of three at most."""
 
 SMALL_BYTES = 1 << 20
 """Packs with less that is needed are merged: a hundred thousand tiny commits must not stay as many files."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from cairn.history import revisions
 from cairn.history.commit import Commit
 from cairn.history.journal import Tag
 from cairn.io.explain import explained, written_out
 from cairn.io.leases import reading
-from cairn.store import content, diff, usage
 from cairn.store.core import Core
-from cairn.store.diff import Diff
-from cairn.store.listing import Item
-from cairn.store.undeleting import is_deleted
-from cairn.store.usage import Usage
+
+if TYPE_CHECKING:
+    from cairn.store.diff import Diff
+    from cairn.store.listing import Item
+    from cairn.store.usage import Usage
 
 
 class Contents:
@@ -54,6 +54,8 @@ class Contents:
 
     def deleted_runs(self) -> list[str]:
         """Return the names of runs that were deleted; `undelete_run` brings one back while its content is there."""
+        from cairn.store.undeleting import is_deleted
+
         return sorted(name for name, run in self._core.journal.runs().items() if is_deleted(run))
 
     def tags(self) -> dict[str, Tag]:
@@ -87,11 +89,15 @@ class Contents:
         as_numpy: bool = False,
     ) -> dict[str, Any]:
         """Return a commit's state with every hash checked; see `RunHandle.load`."""
+        from cairn.store import content
+
         with explained("loading", self.path):
             return content.load(self._core, self.commit(revision, run), only, copy=copy, as_numpy=as_numpy)
 
     def open(self, revision: str, *, run: str | None = None, as_numpy: bool = False) -> Mapping[str, Any]:
         """Return a commit's state as a mapping that reads and checks a value when it is touched."""
+        from cairn.store import content
+
         with explained("opening", self.path):
             return content.open_lazily(self._core, self.commit(revision, run), as_numpy=as_numpy)
 
@@ -100,6 +106,8 @@ class Contents:
 
         A path into the folder `files` may leave that word out; a file is listed with the tensors inside it.
         """
+        from cairn.store import content
+
         with explained("listing", self.path), reading(self._core.disk, self._core.layout, "ls"):
             return content.ls(self._core, self.commit(revision, run), path)
 
@@ -108,6 +116,8 @@ class Contents:
 
         Raises NotFound with the candidates.
         """
+        from cairn.store import content
+
         with explained("reading", self.path), reading(self._core.disk, self._core.layout, "cat"):
             return content.cat(self._core, self.commit(revision, run), path, as_numpy=as_numpy)
 
@@ -129,6 +139,8 @@ class Contents:
         Raises Dropped for content that is no longer kept, unless `path` or `only` leave it out. `advance` is told the
         bytes of tensors as they are compared.
         """
+        from cairn.store import diff
+
         with explained("comparing", self.path):
             commits = self.commit(before, run), self.commit(after, run)
             return diff.diff(self._core, *commits, path, only, values=values, advance=advance)
@@ -150,12 +162,16 @@ class Contents:
         paths in folders. Refuses to write into a folder that holds anything, unless `force`, which leaves only what
         was written. `expect` is told how many bytes there are to write, `advance` those that were written.
         """
+        from cairn.store import content
+
         with written_out(Path(target)):
             commit = self.commit(revision, run)
             return content.checkout(self._core, commit, Path(target), only, force=force, expect=expect, advance=advance)
 
     def du(self, revisions: Iterable[str] = (), *, run: str | None = None) -> Usage:
         """Say what commits weigh: own and shared bytes, and what dropping each would free."""
+        from cairn.store import usage
+
         commits = [self.commit(revision, run) for revision in revisions]
         with explained("measuring", self.path), reading(self._core.disk, self._core.layout, "du"):
             return usage.measure(self._core, commits or None)

@@ -11,14 +11,15 @@ from dataclasses import replace
 from cairn.io import leases
 from cairn.io.explain import explained
 from cairn.objects.blobs import list_packs
-from cairn.store.collecting import PATIENCE_SECONDS, Collection, planned
+from cairn.store.collecting import Collection, planned
 from cairn.store.compaction import Wish
 from cairn.store.core import Core
+from cairn.store.defaults import PATIENCE_SECONDS
 from cairn.store.judging import GcPlan, Judgement
 from cairn.store.reach import NOTHING
 from cairn.store.retention import Retention
 
-__all__ = ["PATIENCE_SECONDS", "GcPlan", "execute", "pack_bytes", "plan"]
+__all__ = ["GcPlan", "execute", "pack_bytes", "plan"]
 
 
 def plan(core: Core, rules: Retention | None = None, threshold: float | None = None) -> GcPlan:

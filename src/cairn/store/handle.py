@@ -16,16 +16,15 @@ from cairn.history.replay import Move
 from cairn.history.run import Summary
 from cairn.io.explain import explained, written_out
 from cairn.io.leases import reading
-from cairn.store import config, content, publish, retention
+from cairn.store import config
+from cairn.store.base import Base
 from cairn.store.core import Core
-from cairn.store.gc import execute as collect
-from cairn.store.provenance import provenance
-from cairn.store.publish import Base, Note, Published
-from cairn.store.retention import Asked, Retention
 
 if TYPE_CHECKING:
     from cairn.store.importing import Import
     from cairn.store.planning import CommitPlan
+    from cairn.store.publish import Note, Published
+    from cairn.store.retention import Retention
 
 
 class RunHandle:
@@ -65,6 +64,9 @@ class RunHandle:
         written, for a value that cannot be kept exactly, and Conflict when the run moved or the step has another
         state. Files of a `cairn.folder` are read now; `advance` is told the bytes as they are read.
         """
+        from cairn.store.provenance import provenance
+        from cairn.store.publish import Note
+
         if message is not None and not _is_text(message):
             raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
         note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
@@ -72,6 +74,7 @@ class RunHandle:
 
     def _publish(self, state: Mapping[str, object], note: Note, advance: Callable[[int], None]) -> Published:
         from cairn.state.encode import sketch
+        from cairn.store import publish
 
         with self._guard:
             self.last = publish.commit(self._core, self.name, self._base, sketch(state), note, advance)
@@ -136,6 +139,10 @@ class RunHandle:
         When there is nothing to drop, nothing is written and nothing freed. Raises Damaged when the rules, or what
         the runs and tags need, cannot be known.
         """
+        from cairn.store import retention
+        from cairn.store.gc import execute as collect
+        from cairn.store.retention import Asked
+
         core, asked = self._core, Asked()
         with self._guard, explained("applying rules", core.layout.root):
             found = retention.plan(core, asked, self.name)
@@ -162,11 +169,15 @@ class RunHandle:
         the CPU, always fresh copies, for torch has no read-only ones; with `as_numpy` they are arrays, and torch is
         not needed. `only` names the components to load.
         """
+        from cairn.store import content
+
         with explained("loading", self._core.layout.root):
             return content.load(self._core, self.at(step), only, copy=copy, as_numpy=as_numpy)
 
     def open(self, *, step: int | None = None, as_numpy: bool = False) -> Mapping[str, Any]:
         """Return a commit's state as a mapping that reads and checks a value when it is touched; see `load`."""
+        from cairn.store import content
+
         with explained("opening", self._core.layout.root):
             return content.open_lazily(self._core, self.at(step), as_numpy=as_numpy)
 
@@ -183,6 +194,8 @@ class RunHandle:
         Changes nothing by itself. When training then takes another way than before, the way left behind stays
         in the store as an attempt.
         """
+        from cairn.store import content
+
         with self._guard:
             # Both before loading: whoever moves the run meanwhile is noticed by the next commit.
             commit = self.at(step)
@@ -228,6 +241,8 @@ class RunHandle:
 
     def checkout(self, target: Path | str, *, step: int | None = None) -> list[Path]:
         """Write a commit as files; see `Store.checkout`."""
+        from cairn.store import content
+
         with written_out(Path(target)):
             return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
 

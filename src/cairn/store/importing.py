@@ -19,11 +19,12 @@ from cairn.files.words import show
 from cairn.history.commit import Commit, check_metrics
 from cairn.state.encode import sketch
 from cairn.state.nodes import Folder
+from cairn.store.base import Base
 from cairn.store.content import FILES
 from cairn.store.core import Core
 from cairn.store.planning import Planner
 from cairn.store.provenance import provenance
-from cairn.store.publish import Base, Note, Published, StepTaken
+from cairn.store.publish import Note, Published, StepTaken
 
 if TYPE_CHECKING:
     from cairn.files.take import Opaque

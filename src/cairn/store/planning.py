@@ -10,9 +10,10 @@ from cairn.errors import Conflict
 from cairn.history.commit import Commit
 from cairn.history.run import Run
 from cairn.objects.intake import Intake
+from cairn.store.base import Base
 from cairn.store.core import Core
 from cairn.store.indexing import catch_up
-from cairn.store.publish import Base, Exists, check_new_run, check_step
+from cairn.store.publish import Exists, check_new_run, check_step
 from cairn.store.taking import Content, take_in
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from cairn.io.explain import explained
 from cairn.io.leases import Lease, leased
 from cairn.io.log import timestamp
 from cairn.objects.intake import Intake
+from cairn.store.base import Base
 from cairn.store.core import Core
 from cairn.store.indexing import catch_up, enter_packs
 from cairn.store.securing import secure_commit
@@ -29,14 +30,6 @@ from cairn.store.taking import Content, take_in
 if TYPE_CHECKING:
     from cairn.files.take import Opaque
     from cairn.state.encode import Sketch
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """Where a commit continues from: the tip that was seen, and the parent, which after a resume is another."""
-
-    tip: str | None
-    parent: str | None
 
 
 @dataclass(frozen=True, slots=True)

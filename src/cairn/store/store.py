@@ -1,4 +1,7 @@
-"""The facade: one store, as `cairn.init` and `cairn.open` return it."""
+"""The facade: one store, as `cairn.init` and `cairn.open` return it.
+
+Operations are imported where they are used: `log` and `show` must not wait for what they do not need.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +13,23 @@ from typing import TYPE_CHECKING
 from cairn.errors import UsageError
 from cairn.history import names, revisions
 from cairn.history.commit import Commit
-from cairn.history.settings import StoredRule
 from cairn.io.disk import Disk
 from cairn.io.explain import explained
 from cairn.io.layout import Layout
 from cairn.io.leases import reading
-from cairn.store import (
-    attempts,
-    config,
-    dropping,
-    gc,
-    indexing,
-    keeping,
-    publish,
-    renaming,
-    retention,
-    undeleting,
-)
-from cairn.store.attempts import Attempt
-from cairn.store.compaction import THRESHOLD, Wish
+from cairn.store import config
 from cairn.store.contents import Contents
 from cairn.store.core import assemble
-from cairn.store.findings import Report
-from cairn.store.gc import GcPlan
+from cairn.store.defaults import PATIENCE_SECONDS, SAMPLE, THRESHOLD
 from cairn.store.handle import RunHandle
-from cairn.store.retention import Asked, Retention
-from cairn.store.rules import parse_all
-from cairn.store.verify import SAMPLE, Mending, Scope, Verification
-from cairn.store.verify_commits import CommitsCheck
 
 if TYPE_CHECKING:
+    from cairn.history.settings import StoredRule
+    from cairn.store.attempts import Attempt
     from cairn.store.doctor import Check
+    from cairn.store.findings import Report
+    from cairn.store.gc import GcPlan
+    from cairn.store.retention import Asked, Retention
 
 
 class Store(Contents):
@@ -62,25 +51,35 @@ class Store(Contents):
 
     def create_run(self, name: str, revision: str) -> RunHandle:
         """Make a run that starts from a commit."""
+        from cairn.store import publish
+
         publish.create_run(self._core, name, self.commit(revision))
         return self.run(name)
 
     def rename_run(self, old: str, new: str) -> None:
         """Give a run another name; the old one becomes free."""
+        from cairn.store import renaming
+
         renaming.rename_run(self._core, old, new)
 
     def undelete_run(self, name: str) -> RunHandle:
         """Bring a deleted run back. Raises Dropped when some of its content is gone."""
+        from cairn.store import undeleting
+
         undeleting.undelete_run(self._core, name)
         return self.run(name)
 
     def delete_run(self, name: str) -> None:
         """End a run. Its content goes with the next gc, except what a tag or another run needs."""
+        from cairn.store import publish
+
         with config.reserve_freed(self._core.disk, self._core.layout):
             publish.delete_run(self._core, name)
 
     def rewind(self, revision: str, run: str | None = None) -> Commit:
         """Move a run's tip back to one of its commits; the way left behind stays as an attempt."""
+        from cairn.store import publish
+
         target = revisions.resolve(self._core.journal, revision, run)
         chosen = revisions.choose_run(self._core.journal, run or target.run)
         with config.reserve_freed(self._core.disk, self._core.layout):
@@ -91,12 +90,16 @@ class Store(Contents):
 
     def tag(self, name: str, revision: str, *, run: str | None = None) -> Commit:
         """Set a tag; a tagged commit is kept."""
+        from cairn.store import publish
+
         target = self.commit(revision, run)
         publish.tag(self._core, name, target)
         return target
 
     def delete_tag(self, name: str) -> None:
         """Delete a tag; the commit stays in the history."""
+        from cairn.store import publish
+
         with config.reserve_freed(self._core.disk, self._core.layout):
             publish.delete_tag(self._core, name)
 
@@ -108,12 +111,16 @@ class Store(Contents):
         A part is a component, `optimizer`, or files of a folder, `files:optimizer.pt` or `files:*.pt`. What is left
         loads with `only=`. Raises Conflict, and drops nothing, for a whole commit that is always kept.
         """
+        from cairn.store import dropping
+
         commits = [self.commit(revision, run) for revision in revisions]
         with config.reserve_freed(self._core.disk, self._core.layout):
             return dropping.drop(self._core, commits, only=only)
 
     def attempts(self, run: str | None = None) -> list[Attempt]:
         """Return the attempts of a run, with the commits of each whose content is kept."""
+        from cairn.store import attempts
+
         return attempts.attempts(revisions.choose_run(self._core.journal, run))
 
     def drop_attempt(self, name: str) -> list[Commit]:
@@ -121,6 +128,8 @@ class Store(Contents):
 
         Those that a tag or another run keeps stay. Raises NotFound.
         """
+        from cairn.store import attempts, dropping
+
         attempt = attempts.named(self._core.journal, name)
         always = dropping.protected(self._core.journal)
         with config.reserve_freed(self._core.disk, self._core.layout):
@@ -129,6 +138,8 @@ class Store(Contents):
 
     def undrop(self, revisions: Iterable[str], *, run: str | None = None) -> list[Commit]:
         """Keep again what was dropped, while the bytes are still there. Raises Dropped when they are not."""
+        from cairn.store import publish
+
         commits = [self.commit(revision, run) for revision in revisions]
         for name in {commit.run for commit in commits}:
             run_ = self._core.journal.existing(name)
@@ -139,6 +150,8 @@ class Store(Contents):
 
     def rules(self) -> tuple[StoredRule, ...]:
         """Return the rules that every gc and `run.apply_rules` apply. Raises Damaged when they cannot be known."""
+        from cairn.store import keeping
+
         return keeping.stored(self._core)
 
     def keep(self, rules: Iterable[str], *, run: str | None = None) -> tuple[StoredRule, ...]:
@@ -147,10 +160,14 @@ class Store(Contents):
         They drop nothing by themselves; `gc` and `run.apply_rules` do. A rule takes the place of another that says
         something of the same; returns all rules that hold then. Raises UsageError.
         """
+        from cairn.store import keeping
+
         return keeping.keep(self._core, rules, run)
 
     def remove_rules(self, rules: Iterable[str] | None = None, *, run: str | None = None) -> tuple[StoredRule, ...]:
         """Take stored rules back, or all: without a run, those of all runs, too. Raises NotFound."""
+        from cairn.store import keeping
+
         return keeping.remove(self._core, rules, run)
 
     def plan_retention(
@@ -163,6 +180,8 @@ class Store(Contents):
         drop_attempts: bool = False,
     ) -> Retention:
         """Return what rules would keep, with the reasons, and what they would drop; see `gc`."""
+        from cairn.store import retention
+
         return retention.plan(self._core, _asked(keep, keep_last, run, stored_rules, drop_attempts))
 
     # The whole store.
@@ -178,7 +197,7 @@ class Store(Contents):
         compact: bool = False,
         threshold: float = THRESHOLD,
         dry_run: bool = False,
-        patience: float = gc.PATIENCE_SECONDS,
+        patience: float = PATIENCE_SECONDS,
         expect: Callable[[int], None] = lambda nbytes: None,
         advance: Callable[[int], None] = lambda nbytes: None,
     ) -> GcPlan:
@@ -193,6 +212,9 @@ class Store(Contents):
         that were running; what they hold up stays in the trash for the next gc. `expect` is told how many bytes are to
         be rewritten, `advance` those that were.
         """
+        from cairn.store import gc, retention
+        from cairn.store.compaction import Wish
+
         asked = _asked(keep, keep_last, run, stored_rules, drop_attempts)
         if run is not None and not asked.given and not drop_attempts:
             raise UsageError("run: expected together with keep, keep_last or drop_attempts, which it limits to one run")
@@ -228,6 +250,9 @@ class Store(Contents):
         folders and files; with `dry_run` it only says what it would do. The findings are those that are left.
         `expect` is told how many bytes there are to read, `advance` those that were read.
         """
+        from cairn.store.verify import Mending, Scope, Verification
+        from cairn.store.verify_commits import CommitsCheck
+
         scope = Scope(level, sample, max_age)
         mending = Mending(tuple(map(Path, sources)), dry_run) if repair else None
         commits = [self.commit(revision, run) for revision in revisions]
@@ -252,6 +277,8 @@ class Store(Contents):
 
     def reindex(self) -> int:
         """Build the index anew from packs and entries; return the number of packs."""
+        from cairn.store import indexing
+
         with explained("reindexing", self.path):
             return indexing.rebuild(self._core)
 
@@ -259,6 +286,9 @@ class Store(Contents):
 def _asked(
     keep: Iterable[str], keep_last: int | None, run: str | None, stored_rules: bool, drop_attempts: bool
 ) -> Asked:
+    from cairn.store.retention import Asked
+    from cairn.store.rules import parse_all
+
     if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
         raise UsageError(f"keep_last: expected at least 1, found {keep_last!r}")
     given = [*map(str, parse_all(keep)), *([] if keep_last is None else [f"last:{keep_last}"])]

@@ -21,6 +21,7 @@ from cairn.errors import UsageError
 from cairn.ids import BlobRef
 from cairn.io.leases import leased, sole_gc
 from cairn.store.core import Core
+from cairn.store.defaults import SAMPLE
 from cairn.store.findings import Finding, Report, finding
 from cairn.store.logs_check import LogsCheck
 from cairn.store.needs import Hit, Needs, way_out
@@ -30,7 +31,6 @@ from cairn.store.sources import Good
 from cairn.store.stock import Stock
 
 LEVELS = ("full", "sample", "quick")
-SAMPLE = 0.05
 _LOOKS = 8
 _MOST_PACKS = 3
 
