@@ -34,9 +34,17 @@ def main() -> None:
 @click.option("--commit-every", type=COUNT, default=100, show_default=True, help="Steps from commit to commit.")
 @click.option("--seed", type=click.IntRange(min=0), help="The seed of a fresh run; 0 if it is left out.")
 @click.option("--resume", is_flag=True, help="Go on from the newest commit of the run.")
+@click.option("--peak-lr", type=click.FloatRange(min=0), help="The highest learning rate, from here on.")
 @click.option("--losses", type=click.Path(path_type=Path), help="Append a line of JSON with each step's loss.")
 def train_command(
-    store: Path, name: str, steps: int, commit_every: int, seed: int | None, resume: bool, losses: Path | None
+    store: Path,
+    name: str,
+    steps: int,
+    commit_every: int,
+    seed: int | None,
+    resume: bool,
+    peak_lr: float | None,
+    losses: Path | None,
 ) -> None:
     """Train, and commit the whole state to a store.
 
@@ -46,7 +54,7 @@ def train_command(
     from cairn.errors import CairnError
 
     try:
-        status = _train(store, name, steps, commit_every, seed, resume, losses)
+        status = _train(store, name, steps, commit_every, seed, resume, peak_lr, losses)
     except CairnError as error:
         _fail(error, error.exit_code)
     except (MinitrainError, OSError) as error:
@@ -55,12 +63,21 @@ def train_command(
 
 
 def _train(
-    store: Path, name: str, steps: int, commit_every: int, seed: int | None, resume: bool, losses: Path | None
+    store: Path,
+    name: str,
+    steps: int,
+    commit_every: int,
+    seed: int | None,
+    resume: bool,
+    peak_lr: float | None,
+    losses: Path | None,
 ) -> int:
     with ExitStack() as stack:
         stop = stack.enter_context(StopRequest())
         run = stack.enter_context(open_store(store)).run(name)
         start = begin(run, resume=resume, seed=seed)
+        if peak_lr is not None:
+            start.machines.scheduler.peak = peak_lr
         _say(_opening(name, start))
         record = stack.enter_context(_recorder(losses))
         advance = stack.enter_context(_progress(start.step, steps))

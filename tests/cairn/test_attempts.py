@@ -86,3 +86,23 @@ def test_an_attempt_that_is_none_is_not_found(store: cairn.Store, run: cairn.Run
     train(store.run("straight"), 1)
     with pytest.raises(cairn.NotFound, match="training never went back"):
         store.drop_attempt("straight/attempt-1")
+
+
+def test_a_dropped_attempt_is_kept_again_as_a_whole(store: cairn.Store) -> None:
+    """While the bytes are there, parts that were dropped included; afterwards it says that they are gone."""
+    run = store.run()
+    train(run, 1, 2, 3, 4)
+    run.resume(step=1)
+    train(run, 20)
+    store.drop(["main/attempt-1"], only={"model"})
+    assert [commit.step for commit in store.drop_attempt("main/attempt-1")] == [4, 3, 2]
+    assert [commit.step for commit in store.undrop_attempt("main/attempt-1")] == [4, 3, 2]
+    assert [commit.dropped for commit in store.log(revision="main/attempt-1")] == [()] * 4
+    assert store.undrop_attempt("main/attempt-1") == []
+    store.drop_attempt("main/attempt-1")
+    plan = store.gc(drop_attempts=True)
+    assert plan.dead
+    with pytest.raises(cairn.Dropped, match="cannot be kept again"):
+        store.undrop_attempt("main/attempt-1")
+    with pytest.raises(cairn.NotFound, match="expected one of main/attempt-1"):
+        store.undrop_attempt("main/attempt-2")

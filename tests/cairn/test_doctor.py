@@ -161,7 +161,7 @@ def test_who_is_at_work_and_who_died_is_told(root: Path) -> None:
         os.utime(path, (0, 0))
     found = doctor(root)
     assert "1 of dead processes" in found["leases"].found
-    assert found["leftovers"].found == "1 files, 5 bytes"
+    assert found["leftovers"].found == "1 file, 5 bytes"
     with cairn.open(root) as store:
         store.gc()
     assert doctor(root)["leftovers"].status == "ok"
@@ -177,8 +177,8 @@ def test_what_lies_around_is_counted(root: Path) -> None:
     (root / "notes.txt").write_text("mine")
     (root / "runs" / "Main").mkdir()
     found = doctor(root)
-    assert found["trash"].found.startswith("1 files")
-    assert found["set aside"].found == "1 files, 3 bytes"
+    assert found["trash"].found.startswith("1 file")
+    assert found["set aside"].found == "1 file, 3 bytes"
     assert found["reserve"].status == "warning"
     assert "notes.txt" in found["names"].found
     assert "runs/main" in found["names"].found or "runs/Main" in found["names"].found

@@ -30,7 +30,8 @@ def retention(found: Retention, *, rules: bool = True) -> str:
     """Say which rules there are, what they keep, each with its reasons, what they drop, and which attempts stay."""
     kept = [_row("keep", kept.commit, ", ".join(kept.reasons)) for kept in found.kept]
     reduced = [_row("reduce", each.commit, ", ".join(each.reasons)) for each in found.reduced]
-    dropped = [_row("drop", made, "no rule keeps it") for made in found.dropped]
+    given_up = {made.id: each.name for each in found.given_up for made in (*each.shared, *each.commits)}
+    dropped = [_row("drop", made, _because(given_up.get(made.id))) for made in found.dropped]
     attempts = [
         _row("keep", (*each.commits, *each.shared)[0], f"attempt {_attempt(each)}, until it is dropped on purpose")
         for each in found.attempts
@@ -67,6 +68,10 @@ def _in_force(found: Retention) -> str:
     stored = ", ".join(text.safe(str(each)) for each in found.stored)
     given = ", ".join(text.safe(str(each)) for each in found.given)
     return f"Stored rules: {stored}" + (f"; and given here: {given}" if given else "")
+
+
+def _because(attempt: str | None) -> str:
+    return "no rule keeps it" if attempt is None else f"{attempt} is given up"
 
 
 def _attempt(each: Attempt) -> str:

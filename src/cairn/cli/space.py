@@ -78,17 +78,23 @@ def _tell_rest(store: Store, revision: str) -> None:
 
 @click.command()
 @click.argument("revisions", metavar="REV...", nargs=-1, required=True)
+@click.option("--attempt", is_flag=True, help="Keep whole attempts again: each REV is one, as in main/attempt-1.")
 @run_option
 @json_option
 @pass_store
-def undrop(store: Store, revisions: tuple[str, ...], run: str | None, as_json: bool) -> None:
+def undrop(store: Store, revisions: tuple[str, ...], attempt: bool, run: str | None, as_json: bool) -> None:
     """Keep again what was dropped, while the bytes are still there.
 
     \b
     Example:
       $ cairn undrop step:100
+      $ cairn undrop --attempt main/attempt-1
     """
-    _decided(store.undrop(revisions, run=run), "Keeping again", as_json)
+    if attempt:
+        commits = [commit for name in revisions for commit in store.undrop_attempt(name)]
+    else:
+        commits = store.undrop(revisions, run=run)
+    _decided(commits, "Keeping again", as_json, "Nothing to do: nothing of it was dropped.")
 
 
 def _decided(

@@ -43,12 +43,24 @@ def attempts(run: Run) -> list[Attempt]:
 
 def named(journal: Journal, name: str) -> Attempt:
     """Find an attempt by its name. Raises UsageError, NotFound."""
+    run = _run_of(journal, name)
+    return next(attempt for attempt in attempts(run) if attempt.name == name)
+
+
+def dropped(journal: Journal, name: str) -> tuple[Run, list[Commit]]:
+    """Return the run of an attempt, and what was dropped of it, newest first. Raises UsageError, NotFound."""
+    run = _run_of(journal, name)
+    commits = run.state.commits
+    return run, list(commits.values_at(row for row in run.attempts()[name] if commits.dropped(row)))
+
+
+def _run_of(journal: Journal, name: str) -> Run:
     match = _NAME.fullmatch(name)
     if match is None:
         raise UsageError(f"attempt {name!r:.120}: expected RUN/attempt-N, as in main/attempt-1")
-    known = attempts(journal.existing(match[1]))
-    for attempt in known:
-        if attempt.name == name:
-            return attempt
-    names = ", ".join(each.name for each in known)
-    raise NotFound(f"attempt {name!r}: expected one of {names or 'no attempts: training never went back'}")
+    run = journal.existing(match[1])
+    known = run.attempts()
+    if name not in known:
+        words = ", ".join(known) or "no attempts: training never went back"
+        raise NotFound(f"attempt {name!r}: expected one of {words}")
+    return run

@@ -187,7 +187,7 @@ class Doctor:
         if not files:
             return Check(name, OK, "nothing")
         weight = sum(self._disk.size(file) or 0 for file in files)
-        return Check(name, status, f"{len(files)} files, {weight} bytes", hint)
+        return Check(name, status, f"{len(files)} file{'' if len(files) == 1 else 's'}, {weight} bytes", hint)
 
     def _index(self) -> Check:
         path = self._core.index.path

@@ -66,6 +66,8 @@ class Retention:
     reduced: tuple[Reduced, ...]
     attempts: tuple[Attempt, ...]
     """Attempts that stay."""
+    given_up: tuple[Attempt, ...]
+    """Attempts that go, but for commits in them that are always kept."""
 
     @property
     def drops_nothing(self) -> bool:
@@ -100,6 +102,7 @@ def plan(core: Core, asked: Asked, only: str | None = None) -> Retention:
         dropped=tuple(commit for each in plans for commit in each.dropped),
         reduced=tuple(reduced for each in plans for reduced in each.reduced),
         attempts=tuple(attempt for each in plans for attempt in each.attempts),
+        given_up=tuple(attempt for each in plans for attempt in each.given_up),
     )
 
 
@@ -143,6 +146,7 @@ def _plan_run(
         dropped=(*verdict.dropped, *gone) if drop_attempts else verdict.dropped,
         reduced=tuple(each for each in (_reduced(core, *pair) for pair in verdict.reduced) if each.parts),
         attempts=() if drop_attempts else tuple(left),
+        given_up=tuple(left) if drop_attempts else (),
     )
 
 
@@ -177,10 +181,14 @@ def _record(core: Core, asked: Asked, found: Retention) -> None:
 
 
 def _decisions(found: Retention, run: str) -> Iterator[Decision]:
-    """One decision for whole commits, and one for each set of parts."""
+    """One decision for whole commits, one for those of attempts, and one for each set of parts."""
     whole = [commit for commit in found.dropped if commit.run == run]
-    if whole:
-        yield whole, None, f"no rule keeps {'it' if len(whole) == 1 else 'them'}"
+    left = {commit.id for attempt in found.given_up for commit in (*attempt.commits, *attempt.shared)}
+    ruled = [commit for commit in whole if commit.id not in left]
+    if ruled:
+        yield ruled, None, f"no rule keeps {'it' if len(ruled) == 1 else 'them'}"
+    if len(ruled) < len(whole):
+        yield [commit for commit in whole if commit.id in left], None, "attempts are given up"
     groups: dict[tuple[str, ...], list[Reduced]] = {}
     for each in found.reduced:
         if each.commit.run == run:

@@ -136,6 +136,14 @@ class Store(Contents):
             commits = [commit for commit in attempt.commits if commit.id not in always]
             return dropping.drop(self._core, commits, only=None)
 
+    def undrop_attempt(self, name: str) -> list[Commit]:
+        """Keep again all commits of an attempt that were dropped. Raises Dropped when some of their bytes are gone."""
+        from cairn.store import attempts, publish
+
+        run, commits = attempts.dropped(self._core.journal, name)
+        publish.undrop(self._core, run, commits)
+        return commits
+
     def undrop(self, revisions: Iterable[str], *, run: str | None = None) -> list[Commit]:
         """Keep again what was dropped, while the bytes are still there. Raises Dropped when they are not."""
         from cairn.store import publish
