@@ -113,17 +113,13 @@ class Commits(Mapping[str, Commit]):
             raw = bytes.fromhex(commit_id)
         except ValueError:
             return None
-        begin = self.begin if begin is None else begin
-        row = self._places.get(raw)
-        if row is None:
-            row = next(self._search(raw), None) if len(raw) == ID_BYTES else None
-        return row if row is not None and row >= begin else None
+        return self._find(raw, self.begin if begin is None else begin)
 
     def rows_with_prefix(self, prefix: str) -> Iterator[int]:
         """Yield the rows whose ids begin with hex digits."""
         raw = bytes.fromhex(prefix[: len(prefix) // 2 * 2])
-        for row in self._search(raw, len(self.rows)):
-            if row >= self.begin and self.id_of(row).startswith(prefix):
+        for row in self._search(raw, self.begin, len(self.rows)):
+            if self.id_of(row).startswith(prefix):
                 yield row
 
     def id_of(self, row: int) -> str:
@@ -149,24 +145,25 @@ class Commits(Mapping[str, Commit]):
 
     def add(self, commit: Commit, seq: int, run: str) -> int:
         """Add a commit of an entry in a run's log; return its row, an old one if it is there."""
-        there = self.row_of(commit.id)
+        rows, row, raw = self.rows, len(self.rows), bytes.fromhex(commit.id)
+        parent = self._parent_of(commit)
+        # A commit names its parent in what its id is the hash of, so it can only stand behind it.
+        there = self._find(raw, max(self.begin, (UNKNOWN if parent is None else parent) + 1))
         if there is not None:
             return there
-        rows, row = self.rows, len(self.rows)
         if not rows.logs or rows.logs[-1][1] != run:
             rows.logs.append((row, run))
-        parent = self.row_of(commit.parents[0]) if commit.parents else NONE
         if parent is None or parent != row - 1 or row == self.begin:
             rows.parents[row] = UNKNOWN if parent is None else parent
             self._forks = None
-        rows.ids += bytes.fromhex(commit.id)
+        rows.ids += raw
         rows.steps.append(NONE if commit.step is None else commit.step)
         rows.epochs.append(NONE if commit.epoch is None else commit.epoch)
         rows.times.append(seconds(commit.time))
         rows.seqs.append(seq)
         rows.marks.append(0)
         rows.metrics.add(row, commit.metrics)
-        self._places[bytes.fromhex(commit.id)] = row
+        self._places[raw] = row
         self._remember(row, commit)
         if commit.dropped:
             self.mark(row, commit.dropped)
@@ -265,14 +262,29 @@ class Commits(Mapping[str, Commit]):
                 del self._cache[next(iter(self._cache))]
             self._cache[row] = commit
 
-    def _search(self, raw: bytes, end: int | None = None) -> Iterator[int]:
-        """Yield the rows up to `end`, else of the settled ones, whose ids begin with bytes; the last row first."""
-        limit = (self._settled if end is None else end) * ID_BYTES
-        place = self.rows.ids.rfind(raw, 0, limit)
+    def _parent_of(self, commit: Commit) -> int | None:
+        """Return the row of a new commit's first parent; NONE when it has none, None when it is not here."""
+        if not commit.parents:
+            return NONE
+        last = len(self.rows) - 1
+        if last >= self.begin and self.id_of(last) == commit.parents[0]:
+            return last
+        return self.row_of(commit.parents[0])
+
+    def _find(self, raw: bytes, begin: int) -> int | None:
+        """Return the last row from `begin` on that has an id."""
+        row = self._places.get(raw)
+        if row is None and len(raw) == ID_BYTES and begin < self._settled:
+            row = next(self._search(raw, begin, self._settled), None)
+        return row if row is not None and row >= begin else None
+
+    def _search(self, raw: bytes, begin: int, end: int) -> Iterator[int]:
+        """Yield the rows of a range whose ids begin with bytes; the last row first."""
+        low, place = begin * ID_BYTES, self.rows.ids.rfind(raw, begin * ID_BYTES, end * ID_BYTES)
         while place >= 0:
             if place % ID_BYTES == 0:
                 yield place // ID_BYTES
-            place = self.rows.ids.rfind(raw, 0, place + len(raw) - 1)
+            place = self.rows.ids.rfind(raw, low, place + len(raw) - 1)
 
 
 def seconds(time: str) -> float:

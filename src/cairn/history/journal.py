@@ -20,10 +20,10 @@ from cairn.io.layout import Layout
 from cairn.io.leases import Lease
 from cairn.io.log import Log
 
-SNAPSHOT_ENTRIES = 512
+SNAPSHOT_ENTRIES = 256
 """After so many entries a snapshot is worth its place; a log that is shorter is read as fast."""
-SNAPSHOT_SHARE = 128
-"""A snapshot is written anew after a 128th more, so that it costs every commit the same little."""
+SNAPSHOT_SHARE = 512
+"""A snapshot is written anew after a 512th more, so that it costs every commit the same little."""
 
 _ATTEMPTS = 1000
 

@@ -99,7 +99,7 @@ def _metric(data: bytes | None, name: str, seal: str) -> Column | None:
     return rows, numbers
 
 
-def _columns(data: bytes, count: int, types: str) -> list[array[Any]]:
+def _columns(data: memoryview, count: int, types: str) -> list[array[Any]]:
     found = []
     for kind in types:
         column: array[Any] = array(kind)
@@ -118,13 +118,13 @@ def _part(head: Mapping[str, Any], data: bytes) -> bytes:
     return blob_id(body).encode() + body
 
 
-def _open(data: bytes | None) -> tuple[dict[str, Any] | None, bytes]:
+def _open(part: bytes | None) -> tuple[dict[str, Any] | None, memoryview]:
     """Check a part's hash; return its head and its columns."""
-    if not isinstance(data, bytes) or blob_id(data[_SEAL:]).encode() != data[:_SEAL]:
-        return None, b""
+    if not isinstance(part, bytes) or blob_id(memoryview(part)[_SEAL:]).encode() != part[:_SEAL]:
+        return None, memoryview(b"")
     start = _SEAL + 8
-    end = start + int(struct.unpack("<Q", data[_SEAL:start])[0])
-    head = json.loads(data[start:end])
+    end = start + int(struct.unpack("<Q", part[_SEAL:start])[0])
+    head = json.loads(part[start:end])
     if head.get("format") != FORMAT or head.get("order") != sys.byteorder:
-        return None, b""
-    return head, data[end:]
+        return None, memoryview(b"")
+    return head, memoryview(part)[end:]
