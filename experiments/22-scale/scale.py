@@ -169,29 +169,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where the stores are built; removed afterwards")
+    parser.add_argument("--folder", type=Path, help="where stores are built once, and copied to be measured")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(dir=options.folder))
     found: list[Measured] = []
     counts: dict[str, Any] = {}
-    try:
-        empty = folder / "empty"
+    with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
+        empty = Path(temporary) / "empty"
         cairn.init(empty).close()
         found.append(commit_more(empty, 0))
         print(found[-1], flush=True)
         for commits in options.sizes:
-            root = folder / str(commits)
-            start = time.perf_counter()
-            build(root, commits)
-            counts[str(commits)] = {"built in seconds": round(time.perf_counter() - start), "before": files(root)}
+            built = (options.folder or Path(temporary)) / str(commits)
+            if not built.exists():
+                build(built, commits)
+            root = Path(shutil.copytree(built, Path(temporary) / f"copy-{commits}"))
+            counts[str(commits)] = {"before": files(root)}
             for each in measure(root, commits, options.repeats):
                 print(f"{each.commits:7} {each.seconds:9.3f} s {each.mebibytes:7.0f} MiB  {each.what}", flush=True)
                 found.append(each)
             counts[str(commits)]["after"] = files(root)
             shutil.rmtree(root)
-    finally:
-        shutil.rmtree(folder)
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "cairn": version("cairn-store")}
     options.out.write_text(
         json.dumps({"machine": machine, "files": counts, "measured": [asdict(each) for each in found]}, indent=1) + "\n"
