@@ -14,6 +14,7 @@ from cairn.history.run import MAX_RENAMES, Run
 from cairn.io.entry import Entry
 from cairn.io.explain import explained
 from cairn.io.leases import leased
+from cairn.store import keeping
 from cairn.store.core import Core
 from cairn.store.publish import check_absent
 
@@ -53,6 +54,7 @@ def rename_run(core: Core, old: str, new: str) -> None:
             ) from error
         source.refresh()
         target.refresh()
+    keeping.follow(core, new)
 
 
 def _continues(run: Run) -> object:
