@@ -191,6 +191,27 @@ def test_a_step_is_not_taken_for_new_where_the_line_is_broken(copy: Path) -> Non
         }
 
 
+@pytest.mark.parametrize("how", ["with the index", "without it"])
+def test_all_that_is_newer_than_a_damaged_entry_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """However many commits are read together; a commit whose parent cannot be read is not said to have none."""
+    monkeypatch.setattr("cairn.history.journal.SNAPSHOT_ENTRIES", 2)
+    with cairn.init(tmp_path / "store") as store:
+        for step in range(1, 101):
+            store.run().commit({"model": np.arange(3.0)}, step=step)
+    changed(tmp_path / "store/runs/main/00000010.json", lambda data: flip(data, 99))
+    if how == "without it":
+        (tmp_path / "store/index.sqlite").unlink()
+    with cairn.open(tmp_path / "store") as store:
+        log = store.log()
+        assert [next(log).step for _ in range(90)] == [*range(100, 10, -1)]
+        with pytest.raises(cairn.Damaged, match=r"00000010\.json"):
+            next(log)
+        with pytest.raises(cairn.Damaged, match=r"00000010\.json"):
+            store.commit("latest~90")
+
+
 def test_there_is_a_way_out_of_a_damaged_history(copy: Path) -> None:
     """A run that goes on from a readable commit and the end of the damaged one make gc and verify content again."""
     changed(copy / "runs/main/00000001.json", lambda data: flip(data, 99))

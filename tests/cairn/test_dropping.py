@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.cairn import folders
@@ -154,6 +156,27 @@ def folders_tree(store: cairn.Store, component: str, revision: str = "latest") -
 
     components = read_manifest(store.commit(revision).root, store._core.tree).components
     return components[component].size
+
+
+def test_what_nothing_keeps_is_not_taken_for_damage(store: cairn.Store, tmp_path: Path) -> None:
+    """Once gc took a dropped commit, or those of a deleted run, every command says that it is no longer kept."""
+    train(store.run(), 1, 2)
+    (lost,) = train(store.run("other"), 7)
+    store.drop(["main@1"])
+    store.delete_run("other")
+    store.gc(compact=True, threshold=0.01)
+    for revision in ("main@1", lost.id):
+        for read in (
+            lambda revision: store.ls(revision),
+            lambda revision: store.cat(revision, "model/0"),
+            lambda revision: store.checkout(revision, tmp_path / "out"),
+            lambda revision: store.load(revision),
+            lambda revision: store.diff(revision, "main"),
+            lambda revision: store.verify([revision]),
+            lambda revision: store.verify([revision], level="quick"),
+        ):
+            with pytest.raises(cairn.Dropped, match="was dropped: its content is no longer kept"):
+                read(revision)
 
 
 def test_a_dropped_component_is_not_taken_for_damage(store: cairn.Store, monkeypatch: pytest.MonkeyPatch) -> None:

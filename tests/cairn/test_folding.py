@@ -136,6 +136,25 @@ def test_damage_in_a_folded_file_is_named_and_contained(long: cairn.Store) -> No
             store.gc()
 
 
+def test_who_has_read_half_of_a_folded_file_reads_on_in_it(long: cairn.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever numbers it has: what is open shows no old state, and the next commit gets the next number."""
+    half = open_store(long.path)
+    assert len(list(half.log())) == 30
+    for step in range(31, 41):
+        long.run().commit(state(step), step=step)
+    long.close()
+    monkeypatch.setattr("cairn.io.folds.SIZES", (50,))
+    with open_store(long.path) as other:
+        assert other.gc().folded
+    monkeypatch.setattr("cairn.io.folds.SIZES", (4, 16, 64))
+    assert names(long) == ["00000001-00000050.jsonl", "00000051.json"]
+    assert half.commit("latest").step == 40
+    half.run().commit(state(41), step=41)
+    half.close()
+    with open_store(long.path) as again:
+        assert [commit.step for commit in again.log()] == [*range(41, 0, -1)]
+
+
 def test_a_damaged_entry_is_not_folded(long: cairn.Store) -> None:
     """A file that cannot be read stays where it is, and so do those of its block."""
     path = long.path / "runs" / "main" / "00000006.json"

@@ -137,6 +137,50 @@ def test_a_run_that_was_renamed_and_back_is_opened_as_it_is(
                 assert steps(again.log()) == [2, 1]
 
 
+def test_a_run_may_be_deleted_and_brought_back_any_number_of_times(store: cairn.Store) -> None:
+    """Each time costs the same; it was twice as long as the time before, and the 51st time would have been damage."""
+    train(store.run(), 1, 2)
+    for _ in range(60):
+        store.delete_run("main")
+        store.undelete_run("main")
+    with cairn.open(store.path) as again:
+        assert steps(again.log()) == [2, 1]
+        assert not again.gc().dead
+
+
+def test_a_run_gets_fifty_names_and_no_more(store: cairn.Store) -> None:
+    """To and fro between two names costs the same each time; the 51st time is refused, and says the way out."""
+    train(store.run("a"), 1, 2)
+    for old, new in [("a", "b"), ("b", "a")] * 25:
+        store.rename_run(old, new)
+    with pytest.raises(cairn.Conflict, match=r"renamed 50 times.*`cairn run create b a`"):
+        store.rename_run("a", "b")
+    with cairn.open(store.path) as again:
+        assert again.runs() == ["a"]
+        assert steps(again.log()) == [2, 1]
+        with pytest.raises(cairn.Conflict, match="renamed 50 times"):
+            again.rename_run("a", "b")
+        assert steps(again.create_run("b", "a").log()) == [2]
+
+
+def test_a_run_with_more_names_than_can_be_followed_is_damaged_and_not_empty(
+    store: cairn.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it needs is not known, so gc stops, whichever of the runs it reads first."""
+    train(store.run("r00"), 1)
+    with monkeypatch.context() as patched:
+        patched.setattr("cairn.store.renaming.MAX_RENAMES", 100)
+        patched.setattr("cairn.history.run.MAX_RENAMES", 100)
+        for number in range(53):
+            store.rename_run(f"r{number:02}", f"r{number + 1:02}")
+    with cairn.open(store.path) as again:
+        assert not again.verify().ok
+        with pytest.raises(cairn.Damaged, match="gc stops, nothing was removed"):
+            again.gc()
+    with cairn.open(store.path) as again, pytest.raises(cairn.Damaged, match="at most 50 renames in a row"):
+        next(again.log("r53"))
+
+
 def test_a_deleted_run_comes_back_while_its_bytes_are_there(store: cairn.Store) -> None:
     """With its whole history, attempts and drops included; until then its commits are found by id."""
     run = store.run()

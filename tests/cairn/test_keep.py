@@ -277,6 +277,35 @@ def test_a_rule_goes_with_its_run(store: cairn.Store) -> None:
     assert kept(store, "new") == [4, 2]
 
 
+def test_a_rule_stays_with_its_run_when_the_old_name_is_used_again(store: cairn.Store) -> None:
+    """The new run of the old name has no rules of its own, and takes none from the one that kept by them."""
+    train(store.run("old"), 1, 2, 3, 4)
+    store.keep(["last:1"])
+    store.keep(["every:2"], run="old")
+    store.rename_run("old", "new")
+    train(store.run("old"), 6, 7, 8, 9)
+    store.gc()
+    assert (kept(store, "new"), kept(store, "old")) == ([4, 2], [9])
+    assert store.keep(["every:4"], run="new")[1:] == (StoredRule("every:2", "new"), StoredRule("every:4", "new"))
+    store.rename_run("new", "newer")
+    assert [each.run for each in store.remove_rules(["every:2"], run="newer")] == [None, "newer"]
+
+
+def test_a_run_is_renamed_while_the_rules_cannot_be_read(store: cairn.Store) -> None:
+    """Renaming needs no rules; they go with the run all the same."""
+    train(store.run("old"), 1, 2, 3, 4)
+    store.keep(["every:2"], run="old")
+    (entry,) = (store.path / "settings").iterdir()
+    moved = entry.rename(entry.with_suffix(".moved"))
+    (store.path / "settings" / "00000001.json").write_text("nothing")
+    with cairn.open(store.path) as again:
+        again.rename_run("old", "new")
+    moved.rename(entry)
+    with cairn.open(store.path) as again:
+        again.gc()
+        assert kept(again, "new") == [4, 2]
+
+
 def test_a_run_keeps_what_was_made_before_its_newest_commit(tmp_path: Path) -> None:
     """A duration is counted back from the run's newest commit: one that ended long ago loses nothing more."""
 

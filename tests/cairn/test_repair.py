@@ -15,6 +15,7 @@ from tests.cairn.small import STATES, blob_of, changed, flip, manifest_of, pack_
 from tests.cairn.small import build as build_small
 
 import cairn
+from cairn.io import folding
 from cairn.store.findings import Report
 
 STATE = {"model": {"w": np.arange(300.0), "b": np.arange(5, dtype="<f4")}, "optimizer": {"m": np.arange(64.0), "t": 1}}
@@ -333,6 +334,24 @@ def test_a_folded_file_is_mended_line_by_line(history: tuple[Path, Path]) -> Non
     folded.write_bytes(flip(data, 80))
     assert repair(root, twin).findings == ()
     assert folded.read_bytes() == data
+
+
+def test_a_folded_file_is_mended_by_entries_that_have_kept_their_own(tmp_path: Path) -> None:
+    """A gc that was killed leaves both: what is right in one mends the other, without any copy of the store."""
+    with cairn.init(tmp_path / "store") as store:
+        for step in range(1, 140):
+            store.run().commit({"model": {"w": np.arange(4)}}, step=step)
+        core, folder = store._core, tmp_path / "store" / "runs" / "main"
+        assert folding.fold(core.disk, core.layout, "0" * 32, folder, (1, 128))
+    changed(folder / "00000001-00000128.jsonl", lambda data: flip(data, 5000))
+    with cairn.open(tmp_path / "store") as store:
+        assert not store.verify().ok
+        done = store.verify(repair=True).repair
+        assert done is not None
+        assert [each.file for each in done.entries] == ["runs/main/00000001-00000128.jsonl"]
+        assert store.verify().ok
+        assert store.gc().folded == 128
+        assert len(list(store.log())) == 139
 
 
 def test_entries_come_from_no_other_store(history: tuple[Path, Path], tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def test_log_lists_the_newest_first(store: Path, cairn: Call) -> None:
 def test_log_shows_at_most_n(store: Path, cairn: Call) -> None:
     """-n cuts the list after the newest."""
     assert column(cairn("log", "-n", 2)[1], 1) == ["30", "20"]
+    assert cairn("log", "-n", 10**30) == cairn("log")
 
 
 def test_log_shows_metrics_messages_and_marks(store: Path, cairn: Call) -> None:

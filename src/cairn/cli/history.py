@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ def log(store: Store, revision: str | None, count: int | None, run: str | None, 
       $ cairn log main/attempt-1
     """
     line = store.log(run, revision=revision) if run or revision else store.default_run().log()
-    commits = list(islice(line, count))
+    commits = list(islice(line, None if count is None else min(count, sys.maxsize)))
     if as_json:
         print_json(commits)
     elif commits:

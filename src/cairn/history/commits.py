@@ -227,8 +227,13 @@ class Commits(Mapping[str, Commit]):
     def _batch(self, rows: list[int]) -> Iterator[Commit]:
         found = {row: self._cache[row] for row in rows if row in self._cache}
         missing = sorted(row for row in rows if row not in found)
-        found.update(zip(missing, self._read(missing), strict=True))
-        yield from (found[row] for row in rows)
+        try:
+            found.update(zip(missing, self._read(missing), strict=True))
+        except Damaged:
+            # One by one: those before the damaged one can be had.
+            yield from map(self.at, rows)
+        else:
+            yield from (found[row] for row in rows)
 
     def _read(self, rows: list[int]) -> Iterator[Commit]:
         starts = [start for start, _ in self.rows.logs]

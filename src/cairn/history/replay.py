@@ -107,10 +107,11 @@ class Replay:
         if not isinstance(name, str) or type(seq) is not int:
             raise Damaged(f"{entry.file}: expected a run and an entry to continue, found {origin!r:.100}")
         found, error = self._origin(entry, name, seq, origin.get("entry"))
-        state = found.copy(self.read_commit)
-        if error is not None and name != self.name:
+        state = found if found is self.state else found.copy(self.read_commit)
+        if error is not None:
             self.bad.append((entry, error))
         state.exists, state.renamed_to = True, None
+        state.renames += name != self.name
         old = self.state.commits.rows.ids
         if old and not state.commits.rows.ids.startswith(old):
             self.former.append(self.state.commits)

@@ -166,6 +166,9 @@ def _back(journal: Journal, commit: Commit, count: int) -> Commit:
     for back in range(count):
         parent = _parent(journal, commit)
         if parent is None:
+            error = journal.run(commit.run).damage() if commit.parents and names.is_name(commit.run) else None
+            if error is not None:
+                raise error
             raise NotFound(f"{commit} has no parent: only {back} of {count} steps back exist")
         commit = parent
     return commit

@@ -20,7 +20,7 @@ from cairn.io.log import Log
 
 MAX_RENAMES = 50
 
-_KEPT = ("exists", "tip_row", "attempt_rows", "started_row", "renamed_to")
+_KEPT = ("exists", "tip_row", "attempt_rows", "started_row", "renamed_to", "renames")
 """What a snapshot holds of a state besides its commits."""
 
 
@@ -72,6 +72,7 @@ class Run:
 
     def _restart(self) -> None:
         self._replay = Replay(self.name, self._disk, self._folder, self._origin, lambda: bool(self.log.wounds))
+        self._continued: dict[int, State] = {}
         self.replayed = 0
 
     def _take(self, entry: Entry) -> None:
@@ -82,14 +83,22 @@ class Run:
                 self._note(move)
 
     def _origin(self, entry: Entry, name: str, seq: int, seal: object) -> tuple[State, Damaged | None]:
-        """Return the state of a run at an entry that this one continues, and what is wrong with that run."""
+        """Return the state of a run at an entry that this one continues, and what is wrong with it that is news."""
         if name == self.name and seq >= entry.seq:
             raise Damaged(f"{entry.file}: expected to continue an earlier entry, found entry {seq}")
         source = self if name == self.name else self._others(name)
         error = source.damage()
         if error is None and _seal_of(source.log, seq) != seal:
             raise Damaged(f"{entry.file}: expected to continue entry {seq} of run {name!r}, found another or none")
-        return source.state_at(seq, self._depth + 1), error
+        if source is self:
+            if seq == self._replay.deleted_at - 1 == entry.seq - 2:
+                return self.state, None  # The deletion is taken back, and changed nothing else.
+            found, worse = self._at(seq, self._depth + 1)
+            return found, None if error else worse
+        found, worse = source._at(seq, self._depth + 1)
+        if found.renames >= MAX_RENAMES:
+            raise self._too_many()
+        return found, error or worse
 
     # Snapshots.
 
@@ -258,11 +267,27 @@ class Run:
         if line and self._replay.is_broken_at(line[-1][-1]):
             raise self.damage() or AssertionError("a line breaks only where there is damage")
 
-    def state_at(self, seq: int, depth: int = 0) -> State:
-        """Return what the entries up to a number add up to. Raises Damaged when runs continue each other in a ring."""
+    def state_at(self, seq: int) -> State:
+        """Return what the entries up to a number add up to."""
+        return self._at(seq, 0)[0]
+
+    def _at(self, seq: int, depth: int) -> tuple[State, Damaged | None]:
+        """Return the state at an entry, and what is wrong with it. Raises Damaged when it is one too many.
+
+        It is kept: runs that were renamed to and fro ask for the same states again and again.
+        """
         if depth > MAX_RENAMES:
-            raise Damaged(f"run {self.name!r}: expected at most {MAX_RENAMES} renames in a row, found more")
-        return Run(self.name, self._disk, self._folder, self._others, depth=depth, until=seq).refresh().state
+            raise self._too_many()
+        if seq in self._continued:
+            return self._continued[seq], None
+        found = Run(self.name, self._disk, self._folder, self._others, depth=depth, until=seq).refresh()
+        error = found.damage()
+        if error is None:
+            self._continued[seq] = found.state
+        return found.state, error
+
+    def _too_many(self) -> Damaged:
+        return Damaged(f"run {self.name!r}: expected at most {MAX_RENAMES} renames in a row, found more")
 
     def _damaged(self, reason: str) -> Damaged:
         return Damaged(

@@ -20,7 +20,7 @@ from cairn.history.commits import ID_BYTES, Rows
 from cairn.history.metrics import Column, Metrics
 from cairn.ids import blob_id
 
-FORMAT = 1
+FORMAT = 2
 MAIN = ""
 """The name of the part that holds all but the metrics; these have their own names."""
 

@@ -18,6 +18,8 @@ class State:
     """The tips that training went away from, in the order in which it did."""
     started_row: int = NONE
     renamed_to: str | None = None
+    renames: int = 0
+    """How many times in a row the run got another name."""
 
     @property
     def tip(self) -> str | None:

@@ -170,12 +170,17 @@ class Log(Entries):
             try:
                 if self._disk.size(self.path(seq)) is not None:
                     self._take_single(seq)
-                elif folded and (file := self.folded_with(seq, listing=False)) is not None:
+                elif folded and (file := self._folded_after_the_last()) is not None:
                     self._take_folded(file)
                 else:
                     return
             except FileNotFoundError:
                 folded = True  # Since it was seen.
+
+    def _folded_after_the_last(self) -> FoldedFile | None:
+        """Open the folded file with the next entry: by its name, and where the last one is folded, of any range."""
+        is_folded = self.last > 0 and self._disk.size(self.path(self.last)) is None
+        return self.folded_with(self.last + 1, listing=is_folded)
 
     def _is_where_it_was(self) -> bool:
         """Whether the newest entry was only folded: nothing else stands in its place."""

@@ -88,7 +88,7 @@ def checkout(
     from cairn.state.make import stored
     from cairn.state.parts import missing
 
-    with reading(core.disk, core.layout, "checkout"):
+    with reading(core.disk, core.layout, "checkout"), kept(core, commit):
         names = component_names(core, commit)
         wanted = {path.partition("/")[0]: None for path in qualified(only, names)} if only else None
         state = load(core, commit, wanted, make=stored, gaps=True)
@@ -117,24 +117,26 @@ def ls(core: Core, commit: Commit, path: str | None) -> list[Item]:
     from cairn.store.listing import listing
 
     _check_kept(commit, ())
-    prepare(core, commit)
-    if path is not None:
-        path = qualified([path], component_names(core, commit))[0]
-    return listing(core, commit, path)
+    with kept(core, commit):
+        prepare(core, commit)
+        if path is not None:
+            path = qualified([path], component_names(core, commit))[0]
+        return listing(core, commit, path)
 
 
 def cat(core: Core, commit: Commit, path: str, *, as_numpy: bool = False) -> Any:
     """Return one value of a commit, or one tensor of a file in it."""
     from cairn.state.find import locate
 
-    path = qualified([path], component_names(core, commit))[0]
-    _check_kept(commit, (path.partition("/")[0],), gaps=True)
-    value, inside = locate(commit.root, prepare(core, commit), path, as_numpy=as_numpy, without=commit.dropped)
-    if inside is None:
-        return value
-    from cairn.files.inside import array
+    with kept(core, commit):
+        path = qualified([path], component_names(core, commit))[0]
+        _check_kept(commit, (path.partition("/")[0],), gaps=True)
+        value, inside = locate(commit.root, prepare(core, commit), path, as_numpy=as_numpy, without=commit.dropped)
+        if inside is None:
+            return value
+        from cairn.files.inside import array
 
-    return array(value, inside)  # type: ignore[arg-type] # only in files is there anything inside
+        return array(value, inside)  # type: ignore[arg-type] # only in files is there anything inside
 
 
 def _check_only(commit: Commit, components: Mapping[str, BlobRef], only: Collection[str] | None) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from cairn.errors import CairnError, Conflict, NotFound
 from cairn.history import names
@@ -14,6 +16,8 @@ from cairn.store.core import Core
 from cairn.store.rules import parse, parse_all
 
 Rules = tuple[StoredRule, ...]
+
+_TRIES = 5
 
 
 def stored(core: Core) -> Rules:
@@ -53,6 +57,23 @@ def remove(core: Core, texts: Iterable[str] | None, run: str | None) -> Rules:
         return tuple(each for each in rules if each not in old)
 
     return _change(core, change)
+
+
+def follow(core: Core, new: str) -> None:
+    """Give the rules of a run that was renamed its new name: the old one may become another run's.
+
+    Rules that cannot be changed now still go with the run, until its old name is used again.
+    """
+
+    def change(rules: Rules) -> Rules:
+        named = (replace(rule, run=new) if run_of(core.journal, rule) == new else rule for rule in rules)
+        return tuple(dict.fromkeys(named))
+
+    with contextlib.suppress(CairnError):
+        for _ in range(_TRIES):
+            with contextlib.suppress(Conflict):
+                _change(core, change)
+                return
 
 
 def run_of(journal: Journal, rule: StoredRule) -> str | None:

@@ -51,7 +51,8 @@ class EntryMender:
 
     def __init__(self, core: Core, copies: Iterable[Core], write_id: str) -> None:
         self._core = core
-        self._copies = [copy for copy in copies if copy.config.store_id == core.config.store_id]
+        # The store itself comes first: what was folded may have kept its file.
+        self._copies = [core, *(copy for copy in copies if copy.config.store_id == core.config.store_id)]
         self._write_id = write_id
 
     def run(self, *, dry_run: bool) -> list[MendedEntry]:
@@ -60,9 +61,11 @@ class EntryMender:
         for folder in self._damaged_logs():
             for copy in self._copies:
                 for path, data in self._replacements(folder, copy):
+                    name = str(path.relative_to(self._core.layout.root))
+                    if any(mended.file == name for mended in done):
+                        continue  # Nothing was changed: this is a dry run.
                     if not dry_run:
                         self._replace(path, data, len(done))
-                    name = str(path.relative_to(self._core.layout.root))
                     done.append(MendedEntry(name, str(copy.layout.root)))
         return done
 
@@ -89,7 +92,9 @@ class EntryMender:
                 proven.update((seq, line) for seq, line in zip(run, lines, strict=True) if line is not None)
         for path, first, last in _files(self._core.disk, folder, ours):
             wanted = range(first, last + 1)
-            if any(ours.get(seq) is None for seq in wanted) and all(seq in proven for seq in wanted):
+            # An entry may stand in two files, and be right in only one.
+            is_whole = all(_line(*item) for item in _split(self._core.disk, path, first, last))
+            if not is_whole and all(seq in proven for seq in wanted):
                 yield path, b"".join(proven[seq].data for seq in wanted)
 
     def _replace(self, path: Path, data: bytes, number: int) -> None:
@@ -115,15 +120,20 @@ def _lines(disk: Disk, folder: Path) -> dict[int, _Line | None]:
     """Every entry from the first to the newest; None for one that cannot be read. What is folded counts."""
     found: dict[int, _Line | None] = {}
     for path, first, last in _listed(disk, folder):
-        try:
-            data = disk.read(path)
-        except OSError:
-            data = b""
-        lines = _LINE.findall(data) if path.suffix == ".jsonl" else [data]
-        for seq, line in zip(range(first, last + 1), [*lines, *[b""] * (last - first + 1)], strict=False):
+        for seq, line in _split(disk, path, first, last):
             found[seq] = found.get(seq) or _line(seq, line)
     newest = max(found, default=0)
     return {seq: found.get(seq) for seq in range(1, newest + 1)}
+
+
+def _split(disk: Disk, path: Path, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+    """The numbers that a file should have, with their lines; nothing for a line that is missing."""
+    try:
+        data = disk.read(path)
+    except OSError:
+        data = b""
+    lines = _LINE.findall(data) if path.suffix == ".jsonl" else [data]
+    return zip(range(first, last + 1), [*lines, *[b""] * (last - first + 1)], strict=False)
 
 
 def _listed(disk: Disk, folder: Path) -> list[tuple[Path, int, int]]:

@@ -104,10 +104,20 @@ def kept(core: Core, commit: Commit) -> Iterator[None]:
     try:
         yield
     except Damaged as error:
-        parts = set(commit.dropped)
-        if any(root.commit.id == commit.id and parts.issuperset(root.skip) for root in roots(core.journal)):
+        if is_kept(core, commit):
             raise
-        raise Dropped(f"{commit} was dropped: its content is no longer kept, and some of it is gone") from error
+        raise gone(commit) from error
+
+
+def is_kept(core: Core, commit: Commit) -> bool:
+    """Whether something keeps a commit, but for the parts that it is without."""
+    parts = set(commit.dropped)
+    return any(root.commit.id == commit.id and parts.issuperset(root.skip) for root in roots(core.journal))
+
+
+def gone(commit: Commit) -> Dropped:
+    """Return the error for a commit that nothing keeps and that cannot be read."""
+    return Dropped(f"{commit} was dropped: its content is no longer kept, and some of it is gone")
 
 
 def check_history(core: Core, journal: Journal) -> None:

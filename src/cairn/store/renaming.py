@@ -10,10 +10,11 @@ import contextlib
 
 from cairn.errors import CairnError, Conflict
 from cairn.history import names
-from cairn.history.run import Run
+from cairn.history.run import MAX_RENAMES, Run
 from cairn.io.entry import Entry
 from cairn.io.explain import explained
 from cairn.io.leases import leased
+from cairn.store import keeping
 from cairn.store.core import Core
 from cairn.store.publish import check_absent
 
@@ -22,6 +23,11 @@ def rename_run(core: Core, old: str, new: str) -> None:
     """Give a run another name. Raises Conflict when the name is taken or the run is in use meanwhile."""
     names.check("run", new)
     source, target = core.journal.existing(old), core.journal.run(new)
+    if source.state.renames >= MAX_RENAMES:
+        raise Conflict(
+            f"run {old!r} was renamed {MAX_RENAMES} times, and a history that is continued more often cannot be read; "
+            f"`cairn run create {new} {old}` makes a run of that name from its newest commit"
+        )
     end = _newest(source)
     origin = {"run": old, "seq": end.seq, "entry": end.seal}
     with explained("renaming a run", core.layout.root), leased(core.disk, core.layout, "run rename") as lease:
@@ -48,6 +54,7 @@ def rename_run(core: Core, old: str, new: str) -> None:
             ) from error
         source.refresh()
         target.refresh()
+    keeping.follow(core, new)
 
 
 def _continues(run: Run) -> object:

@@ -11,6 +11,7 @@ from cairn.state.walk import Node, walk
 from cairn.store.core import Core
 from cairn.store.findings import Finding, Report, finding
 from cairn.store.needs import step_of, way_out
+from cairn.store.reach import gone, is_kept
 
 
 class CommitsCheck:
@@ -25,11 +26,14 @@ class CommitsCheck:
         self._tips = {run.state.tip for run in core.journal.live_runs().values() if run.state.tip}
 
     def run(self, commits: Iterable[Commit]) -> Report:
-        """Look at what these commits need."""
+        """Look at what these commits need. Raises Dropped when some of it is gone that nothing keeps."""
         count = 0
         for commit in commits:
             count += 1
+            before = len(self._findings)
             self._commit(commit)
+            if len(self._findings) > before and not is_kept(self._core, commit):
+                raise gone(commit)
         level = "quick" if self._quick else "full"
         findings = tuple(self._findings)
         return Report(findings, 0, count, 0, len(self._known), self._bytes, level, self._read)
