@@ -77,6 +77,28 @@ def test_rules_leave_attempts_alone(store: cairn.Store, run: cairn.Run) -> None:
     assert store.verify().ok
 
 
+def test_steps_that_come_again_after_a_crash_lose_nothing(store: cairn.Store) -> None:
+    """BACK-01: the step that both ways have is addressable on each; the old way is the newest until a commit comes."""
+    run = store.run("r")
+    train(run, 100, 200, 210)
+    again = store.run("r")
+    assert describe(again.resume(step=200)) == describe(state(200))
+    assert again.base is not None
+    assert (again.base.step, store.commit("r").step) == (200, 210)
+    again.commit(state(-205), step=205)
+    assert (store.commit("latest").step, store.commit("r/attempt-1").step) == (205, 210)
+    again.commit(state(-210), step=210)
+    again.commit(state(-220), step=220)
+    with pytest.raises(cairn.Conflict, match="moved"):
+        run.commit(state(230), step=230)  # What crashed was not dead after all: it cannot go on beside the new way.
+    assert steps(store.log("r")) == [220, 210, 205, 200, 100]
+    assert steps(store.log("r", revision="r/attempt-1")) == [210, 200, 100]
+    for revision, value in (("latest", -220), ("r@210", -210), ("step:210", -210), ("r/attempt-1@210", 210)):
+        assert describe(store.load(revision)) == describe(state(value)), revision
+    assert [move.op for move in store.run("r").reflog()] == ["commit"] * 6
+    assert store.verify().findings == ()
+
+
 def test_an_attempt_that_is_none_is_not_found(store: cairn.Store, run: cairn.Run) -> None:
     """With the names there are; what names no attempt is a wrong use."""
     with pytest.raises(cairn.NotFound, match="expected one of main/attempt-1, main/attempt-2"):

@@ -70,7 +70,7 @@ def test_loading_says_how_to_do_without_torch(no_torch: None) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_numpy_gives_arrays(no_torch: None, kind: str) -> None:
-    """RELOAD, BF16: with `as_numpy` each tensor is an array of its type and shape, and ties stay ties."""
+    """RELOAD-01, BF16: with `as_numpy` each tensor is an array of its type and shape, and ties stay ties."""
     memory, ref = saved(
         w=("BF16", [2, 3], kind, bytes(range(12))), e=("F8_E4M3", [0, 2], kind, b""), s=("F64", [], kind, bytes(8))
     )
@@ -101,7 +101,7 @@ def test_packed_values_are_bytes_to_numpy(no_torch: None) -> None:
 
 
 def test_reading_trees_needs_no_torch_and_no_numpy(tmp_path: Path) -> None:
-    """RELOAD: what a commit of torch's needs and holds is listed with neither torch nor numpy installed."""
+    """RELOAD-01: what a commit of torch's needs and holds is listed with neither torch nor numpy installed."""
     memory, ref = saved(w=("F32", [2], "torch", bytes(8)))
     (tmp_path / "blobs.json").write_text(json.dumps({name: memory.blobs[name].hex() for name in memory.blobs}))
     script = (
@@ -120,7 +120,7 @@ def test_reading_trees_needs_no_torch_and_no_numpy(tmp_path: Path) -> None:
 def test_a_store_of_torch_tensors_serves_those_without(
     no_torch: None, store: cairn.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RELOAD: ls, verify, gc, cat, open and checkout work where torch is missing; `load` names the way out."""
+    """RELOAD-01: ls, verify, gc, cat, open and checkout work where torch is missing; `load` names the way out."""
     of_numpy = tensors._of_numpy
     monkeypatch.setattr(tensors, "_of_numpy", lambda array: replace(of_numpy(array), ending=',"as":"torch"'))
     run = store.run()

@@ -345,6 +345,41 @@ def test_hashch_01_a_file_that_goes_before_it_is_read_is_named(
             store.run().commit({"files": found}, step=1)
 
 
+def test_ro_01_a_store_that_this_user_may_not_write_is_read(plain_user: Path) -> None:
+    """RO-01: without any write permission everything reads and nothing is made; what writes fails at once, in words."""
+    root = plain_user / "store"
+    place = folder_of(plain_user / "ck", {"a.json": b"{}", "m.safetensors": save({"w": np.arange(9.0)})})
+    with cairn.init(root) as store:
+        for step in (1, 2):
+            store.run().commit({"files": cairn.folder(place), "model": np.full(9, step)}, step=step)
+    every = [root, *root.rglob("*")]
+    modes = {path: path.stat().st_mode for path in every}
+    for path in every:
+        path.chmod(modes[path] & ~0o222)
+    before = trees.told(root)
+    with cairn.open(root) as store:
+        assert [commit.step for commit in store.log()] == [2, 1]
+        np.testing.assert_array_equal(store.load("step:1", only={"model"})["model"], np.full(9, 1))
+        store.checkout("step:2", plain_user / "out", only=["files"])
+        assert trees.told(plain_user / "out") == trees.told(place)
+        assert store.verify().findings == ()
+        assert store.diff("step:1", "step:2").changes
+        assert store.gc(dry_run=True).dead == ()
+        for write in (
+            lambda: store.run().commit({"model": np.ones(3)}, step=3),
+            lambda: store.gc(),
+            lambda: store.drop(["step:1"]),
+            lambda: store.keep(["last:1"]),
+            lambda: store.tag("good", "latest"),
+            lambda: store.verify(repair=True),
+        ):
+            with pytest.raises(cairn.ReadOnly, match="cannot be written"):
+                write()
+    assert trees.told(root) == before
+    for path in every:
+        path.chmod(modes[path])
+
+
 def torch_like() -> bytes:
     """An archive laid out as torch does."""
     buffer = io.BytesIO()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.cairn import folders
 from tests.races.checks import goes_on, whole
 from tests.races.harness import StagedDisk, perform
 from tests.races.scenes import Builder, Scene, build, build_with_trash, gc
 
+import cairn
 from cairn import canonical
 from cairn.errors import Busy
 from cairn.io import leases, process
@@ -57,6 +62,41 @@ def test_writers_readers_and_gc_work_at_the_same_time(scene: Callable[[Builder],
     assert all(len(lines) == 12 for run in ("main", "own") for lines in told[run])
     # Of two that commit to one run at the same time one is refused and tries again.
     assert sum(len(lines) for lines in told["shared"]) > 0
+
+
+def test_sixteen_writers_of_the_same_state_get_in_nobodys_way(tmp_path: Path) -> None:
+    """CONC-01: each lands in its run; of those that want one step one wins, and equal ones are told of it; four die."""
+    root, gate, rng = tmp_path / "store", tmp_path / "gate", random.Random(0)
+    cairn.init(root).close()
+    workers = [start(root, "race", gate, number) for number in range(16)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    gate.touch()
+    dead = rng.sample(range(16), 4)
+    for number in dead:
+        time.sleep(rng.random() / 50)
+        workers[number].kill()
+    said = [worker.communicate(timeout=120)[0].split() for worker in workers]
+    assert [worker.returncode for number, worker in enumerate(workers) if number not in dead] == [0] * 12
+    with cairn.open(root) as store:
+        assert store.verify().findings == ()
+        (same,), (other,) = store.log("same"), store.log("other")
+        for number, told in enumerate(said):
+            landed = [commit.id for commit in store.log(f"own{number}")] if f"own{number}" in store.runs() else []
+            assert told[:1] in ([], landed)  # Who was killed may not have come to say it.
+            if number not in dead:
+                assert told == [landed[0], same.id, told[2]]
+                assert told[2] in (other.id, "StepTaken")
+        own = {store.commit(f"own{number}").manifest for number in range(16) if f"own{number}" in store.runs()}
+        assert own == {same.manifest}
+        store.gc(compact=True)  # Those who began at the same time each wrote what nobody had.
+        names = [name for pack in folders.packs(root) for name in folders.head(pack)[1]]
+        assert len(names) == len(set(names))
+        assert store.verify().findings == ()
+        loaded = store.load("same")["model"]
+        assert all(np.array_equal(loaded[f"w{each}"], np.arange(1000.0) + each) for each in range(10))
+    assert os.listdir(root / "tmp") == os.listdir(root / "trash") == []
 
 
 @pytest.mark.parametrize("at", [2, 4, 9, 13, 19])

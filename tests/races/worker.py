@@ -2,7 +2,8 @@
 
 `write RUN COUNT SEED` commits and prints what was done; `kill RUN STEP` commits and dies before a durable step;
 `collect COUNT` runs gc again and again; `read COUNT` loads and verifies; `collect-once` runs gc and exits with 5 when
-another is at work; `fork` takes a lease, forks a child that keeps it open, says the child's pid and dies.
+another is at work; `race GATE NUMBER` waits for a file and commits what others commit; `fork` takes a lease, forks a
+child that keeps it open, says the child's pid and dies.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 from tests.races.scenes import commit, look, state, verify
 
 import cairn
@@ -84,6 +86,21 @@ def collect_once(root: str) -> None:
             store.gc(patience=0)
         except Busy:
             sys.exit(5)
+
+
+def race(root: str, gate: str, number: str) -> None:
+    """Once the gate is there, commit the same state as all others to a run of its own, and to steps that all want."""
+    with cairn.open(root) as store:
+        model = {f"w{each}": np.arange(1000.0) + each for each in range(10)}
+        own, same, other = store.run(f"own{number}"), store.run("same"), store.run("other")
+        print("ready", flush=True)
+        while not Path(gate).exists():
+            time.sleep(0.001)
+        for run, step, what in ((own, int(number), {}), (same, 7, {}), (other, 7, {"of": int(number)})):
+            try:
+                print(run.commit({"model": model, **what}, step=step).id, flush=True)
+            except Conflict as error:
+                print(type(error).__name__, flush=True)
 
 
 def fork(root: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +12,7 @@ import pytest
 from tests.cairn.strategies import Memory
 from tests.torch.common import DTYPES, back, bits, blobs_of, filled, raw, torch
 
+import cairn
 from cairn.errors import UnsupportedValue
 from cairn.state.decode import load
 from cairn.state.encode import sketch
@@ -102,7 +105,7 @@ def test_bf16_torch_and_numpy_share_their_blobs() -> None:
 )
 @pytest.mark.filterwarnings("ignore")  # torch warns that some of these are prototypes or on their way out
 def test_bf16_other_tensors_are_refused_by_name(make: Any, reason: str) -> None:
-    """BF16, RELOAD: what has no values of its own in one shape is refused with its path and what to store instead."""
+    """BF16, RELOAD-01: what has no values of its own in one shape is refused with its path and what to do instead."""
     with pytest.raises(UnsupportedValue, match=rf"^model/layer/w: .*{reason}.*; nothing was written$"):
         sketch({"model": {"layer": {"w": make()}}})
 
@@ -279,8 +282,9 @@ def test_what_is_loaded_is_the_callers_own() -> None:
         found.fill_(3)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")  # torch warns, once, when it copies one
 def test_reload_the_callers_defaults_do_not_matter() -> None:
-    """RELOAD, TGEN: whatever device and dtype new tensors get at load, what comes back is on the CPU as it was."""
+    """RELOAD-01, TGEN: whatever device and dtype new tensors get at load, what comes back is on the CPU as it was."""
     state = {"rng": torch.get_rng_state(), "w": torch.arange(3.0), "e": torch.empty(0, 2), "p": torch.nn.Parameter(
         torch.ones(1)), "c": filled("complex32", (2,))}  # fmt: skip
     memory = Memory()
@@ -295,6 +299,25 @@ def test_reload_the_callers_defaults_do_not_matter() -> None:
     assert bits(found) == bits(state)
     assert all(tensor.device.type == "cpu" for tensor in found.values())
     torch.set_rng_state(found["rng"])
+
+
+def test_reload_a_store_is_listed_and_read_without_what_made_it(store: cairn.Store) -> None:
+    """RELOAD-01: no device is recorded, a tensor on none is refused before anything is written, no torch is needed."""
+    run = store.run()
+    with pytest.raises(UnsupportedValue, match=r"^model/b: .*meta.*nothing was written$"):
+        run.commit({"model": {"w": torch.ones(2), "b": torch.ones(2, device="meta")}}, step=1)
+    assert store.runs() == []
+    assert list(store.path.glob("packs/*/*")) == []
+    run.commit({"model": {"w": torch.ones(2, 3, dtype=torch.bfloat16, device="cpu"), "n": 3}}, step=1)
+    script = (
+        "import sys; sys.modules.update(dict.fromkeys(('torch', 'jax')))\n"
+        "import cairn; store = cairn.open(sys.argv[1]); assert store.verify().ok\n"
+        "print([(item.path, item.dtype, item.shape) for item in store.ls('latest', 'model')])\n"
+        "print(store.load('latest', as_numpy=True)['model']['w'].astype('f4').sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(store.path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[('model/w', 'BF16', (2, 3)), ('model/n', 'int', None)]\n6.0\n"
+    assert not [path for path in store.path.glob("packs/*/*") if b"cpu" in path.read_bytes()]
 
 
 def test_dtype_nothing_is_ever_cast() -> None:
