@@ -38,13 +38,21 @@ def test_dropped_content_is_gone_and_its_commit_stays(store: cairn.Store) -> Non
     assert describe(store.load("step:1")) == describe(state(1))
 
 
+def test_undrop_returns_what_is_kept_again(store: cairn.Store) -> None:
+    """As it is now; nothing for what was not dropped."""
+    train(store.run(), 1, 2, 3)
+    store.drop(["step:1", "step:2"])
+    assert [(commit.step, commit.dropped) for commit in store.undrop(["step:1", "step:3"])] == [(1, ())]
+    assert store.undrop(["step:1"]) == []
+
+
 def test_a_component_is_dropped_alone(store: cairn.Store) -> None:
     """The rest of the commit loads with only=; asking for all says what is gone."""
     train(store.run(), 1, 2)
     before = store.du().stored
     (dropped,) = store.drop(["step:1"], only={"optimizer"})
     assert dropped.dropped == ("optimizer",)
-    with pytest.raises(cairn.Dropped, match="optimizer was dropped; leave it out with only="):
+    with pytest.raises(cairn.Dropped, match="optimizer was dropped; name what you want of the rest"):
         store.load("step:1")
     kept = store.load("step:1", only={"model", "frozen"})
     assert describe(kept) == describe({name: state(1)[name] for name in ("model", "frozen")})

@@ -205,6 +205,41 @@ def test_a_deleted_run_comes_back_while_its_bytes_are_there(store: cairn.Store) 
         assert steps(again.log()) == [5, 4, 2, 1]
 
 
+def test_a_run_that_was_begun_anew_after_its_deletion_comes_back_under_a_new_name(store: cairn.Store) -> None:
+    """What it was before is found by its ids, and comes back beside the run that has the name now."""
+    run = store.run()
+    old = train(run, 1, 2)
+    store.delete_run("main")
+    train(store.run(), 7)
+    assert store.deleted_runs() == ["main"]
+    assert store.commit(old[1].id[:10]).step == 2
+    assert steps(store.create_run("rescued", old[0].id).log()) == [1]
+    with pytest.raises(cairn.Conflict, match="under a new name"):
+        store.undelete_run("main")
+    with pytest.raises(cairn.Conflict, match="exists"):
+        store.undelete_run("main", new="rescued")
+    assert steps(store.undelete_run("main", new="before").log()) == [2, 1]
+    with cairn.open(store.path) as again:
+        assert {name: steps(again.log(name)) for name in again.runs()} == {
+            "before": [2, 1],
+            "main": [7],
+            "rescued": [1],
+        }
+    assert store.verify().ok
+
+
+def test_best_is_one_that_is_kept(store: cairn.Store) -> None:
+    """A commit whose content was dropped cannot be loaded, so it is the best of nothing any more."""
+    run = store.run()
+    for step, loss in enumerate((3.0, 1.0, 2.0, 4.0)):
+        run.commit(state(step), step=step, metrics={"loss": loss})
+    assert store.commit("best:loss").step == 1
+    store.drop(["step:1"])
+    assert store.commit("best:loss").step == 2
+    store.undrop(["step:1"])
+    assert store.commit("best:loss").step == 1
+
+
 def test_a_deleted_run_whose_bytes_are_gone_does_not_come_back(store: cairn.Store) -> None:
     """The error names a commit and the way out; a run that was never deleted, renamed or is there is told so."""
     train(store.run(), 1)

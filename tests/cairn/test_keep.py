@@ -137,8 +137,8 @@ def test_applying_rules_again_writes_nothing(store: cairn.Store, monkeypatch: py
     assert steps(run.apply_rules().dropped) == [1]
     moves = [(move.op, move.text) for move in run.reflog()]
     assert moves[:3] == [
-        ("drop", "1 commit: optimizer only in the newest 1"),
-        ("drop", "1 commit: no rule keeps it"),
+        ("drop", "optimizer of step 2: optimizer only in the newest 1"),
+        ("drop", "step 1: no rule keeps it"),
         ("commit", ""),
     ]
 

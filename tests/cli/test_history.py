@@ -127,3 +127,20 @@ def test_looking_at_history_starts_fast(store: Path, args: tuple[str, ...]) -> N
 def test_json_of_log_is_one_array(store: Path, cairn: Call) -> None:
     """Also of a cut list."""
     assert [commit["step"] for commit in json.loads(cairn("log", "-n", 2, "--json")[1])] == [30, 20]
+
+
+def test_a_damaged_newest_entry_is_told_whatever_is_shown(store: Path, cairn: Call) -> None:
+    """What can be read is printed, and the exit status says that something cannot."""
+    newest = max((store / "runs" / "main").iterdir())
+    newest.chmod(0o644)
+    newest.write_bytes(newest.read_bytes()[:-20])
+    for args in (("log",), ("log", "-n", "1"), ("reflog",)):
+        status, out, err = cairn(*args)
+        assert (status, "20" in out, newest.name in err) == (6, True, True), args
+
+
+def test_what_looks_like_a_step_and_an_option_in_the_wrong_place_are_hinted_at(store: Path, cairn: Call) -> None:
+    """The sentence says how it is spelled."""
+    assert "step:20" in cairn("show", "20")[2]
+    assert "step:20" in cairn("show", "step=20")[2]
+    assert "cairn --store PATH log" in cairn("log", "--store", "x")[2]

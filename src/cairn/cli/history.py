@@ -15,6 +15,8 @@ from cairn.cli.text import note, safe, say
 from cairn.errors import Damaged, Dropped, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cairn.history.commit import Commit
     from cairn.store.store import Store
 
@@ -37,13 +39,28 @@ def log(store: Store, revision: str | None, count: int | None, run: str | None, 
       $ cairn log main/attempt-1
     """
     line = store.log(run, revision=revision) if run or revision else store.default_run().log()
-    commits = list(islice(line, None if count is None else min(count, sys.maxsize)))
+    commits, error = _readable(line, None if count is None else min(count, sys.maxsize))
     if as_json:
         print_json(commits)
     elif commits:
         say(render.log(commits, store.tags()))
-    else:
+    elif error is None:
         note("No commits yet.")
+    if error is None and commits and revision is None:
+        # Of a line that was not walked to its end, too, the beginning must be known.
+        store.run(commits[0].run).check()
+    if error is not None:
+        raise error
+
+
+def _readable(line: Iterator[Commit], count: int | None) -> tuple[list[Commit], Damaged | None]:
+    """Take commits as far as they can be read, and what is wrong with the next."""
+    commits: list[Commit] = []
+    try:
+        commits.extend(islice(line, count))
+    except Damaged as error:
+        return commits, error
+    return commits, None
 
 
 @click.command()
@@ -93,7 +110,8 @@ def reflog(store: Store, run: str | None, as_json: bool) -> None:
     Example:
       $ cairn reflog --run main
     """
-    moves = store.default_run(run).reflog()
+    handle = store.default_run(run)
+    moves = handle.reflog()
     if not moves and run:
         raise NotFound(f"run {run!r} has no entries: expected one of {', '.join(store.runs()) or 'no runs yet'}")
     if as_json:
@@ -102,6 +120,7 @@ def reflog(store: Store, run: str | None, as_json: bool) -> None:
         say(render.reflog(moves))
     else:
         note("No entries yet.")
+    handle.check()
 
 
 @click.command()

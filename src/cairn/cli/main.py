@@ -101,6 +101,9 @@ def _misused(error: click.ClickException) -> int:
         error.show()
         return error.exit_code
     context = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--store" and context is not None:
+        command = context.command_path.partition(" ")[2]
+        return _fail(f"--store stands before the command: `cairn --store PATH {command}`", error.exit_code)
     hint = f"; try `{context.command_path} --help`" if context else ""
     return _fail(error.format_message().rstrip(".") + hint, error.exit_code)
 

@@ -118,8 +118,9 @@ def create(store: Store, name: str, revision: str, as_json: bool) -> None:
     Example:
       $ cairn run create lower-lr main@300
     """
-    tip = store.create_run(name, revision).tip
-    _done({"name": name, "tip": tip}, f"Run {name} starts from {render.commit(tip) if tip else revision}", as_json)
+    origin = store.commit(revision)
+    tip = store.create_run(name, origin.id).tip
+    _done({"name": name, "tip": tip}, f"Run {name} starts from {render.commit(origin)}", as_json)
 
 
 @run.command()
@@ -158,17 +159,21 @@ def delete(store: Store, name: str, as_json: bool) -> None:
 
 @run.command()
 @click.argument("name")
+@click.option("--as", "new", metavar="NEW", help="Another name for it, where its own is in use again.")
 @json_option
 @pass_store
-def undelete(store: Store, name: str, as_json: bool) -> None:
+def undelete(store: Store, name: str, new: str | None, as_json: bool) -> None:
     """Bring a deleted run back, while its content is there.
 
     \b
     Example:
       $ cairn run undelete lower-lr
+      $ cairn run undelete main --as main-before
     """
-    tip = store.undelete_run(name).tip
-    _done({"name": name, "tip": tip}, f"Run {name} is back at {render.commit(tip) if tip else 'no commit'}", as_json)
+    back = store.undelete_run(name, new=new)
+    tip = back.tip
+    where = f"Run {back.name} is back at {render.commit(tip) if tip else 'no commit'}"
+    _done({"name": back.name, "tip": tip}, where, as_json)
 
 
 def _done(document: object, message: str, as_json: bool) -> None:

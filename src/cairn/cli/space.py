@@ -113,7 +113,9 @@ def _decided(
 @click.option(
     "--keep-every", "every", type=click.IntRange(min=1), metavar="N", multiple=True, help="Keep steps N, 2N, …"
 )
-@click.option("--keep-best", "best", metavar="METRIC:min|max[:N]", multiple=True, help="Keep the best, or the best N.")
+@click.option(
+    "--keep-best", "best", metavar="METRIC[:min|max][:N]", multiple=True, help="Keep the best, or the best N."
+)
 @click.option("--keep-within", "within", metavar="DURATION", help="Keep the 12h, 30d or 1w before the newest commit.")
 @click.option("--drop", "parts", metavar="PART:N", multiple=True, help="Keep a part only in the newest N commits.")
 @click.option("--drop-attempts", is_flag=True, help="Give up the attempts that training left behind.")

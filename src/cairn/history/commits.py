@@ -116,9 +116,9 @@ class Commits(Mapping[str, Commit]):
         return self._find(raw, self.begin if begin is None else begin)
 
     def rows_with_prefix(self, prefix: str) -> Iterator[int]:
-        """Yield the rows whose ids begin with hex digits."""
+        """Yield the rows whose ids begin with hex digits, those before `begin` too; the last row first."""
         raw = bytes.fromhex(prefix[: len(prefix) // 2 * 2])
-        for row in self._search(raw, self.begin, len(self.rows)):
+        for row in self._search(raw, 0, len(self.rows)):
             if self.id_of(row).startswith(prefix):
                 yield row
 

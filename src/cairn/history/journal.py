@@ -112,8 +112,7 @@ class Journal:
     def with_prefix(self, prefix: str) -> Iterator[Commit]:
         """Yield the commits whose ids begin with hex digits, those of runs that exist last; some come twice."""
         for run in sorted(self.runs().values(), key=lambda run: run.exists):
-            commits = run.state.commits
-            yield from map(commits.at, commits.rows_with_prefix(prefix))
+            yield from run.with_prefix(prefix)
 
     def by_id(self, commit_id: str) -> Commit | None:
         """Return a commit of any run, of an existing one if possible."""

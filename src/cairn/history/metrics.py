@@ -43,15 +43,19 @@ class Metrics:
             self._unloaded.discard(name)
         return self._columns.get(name, (array("q"), array("d")))
 
-    def best(self, name: str, line: Iterable[range], *, largest: bool) -> int | None:
-        """Return the row of a line with the best number, of equals the first on the line; NaN is never it."""
+    def best(self, name: str, line: Iterable[range], passing: Callable[[int], bool], *, largest: bool) -> int | None:
+        """Return the row of a line with the best number, of equals the first on the line; NaN is never it.
+
+        Only rows that are `passing` count.
+        """
         numbered, values = self.column(name)
         best, found = math.nan, None
         for rows in line:
             low, high = bisect_left(numbered, rows[-1]), bisect_left(numbered, rows[0] + 1)
             for at in range(high - 1, low - 1, -1):
                 value = values[at]
-                if value == value and (found is None or (value > best if largest else value < best)):
+                is_better = found is None or (value > best if largest else value < best)
+                if value == value and is_better and passing(numbered[at]):
                     best, found = value, numbered[at]
         return found
 

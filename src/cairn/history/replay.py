@@ -110,6 +110,8 @@ class Replay:
         state = found if found is self.state else found.copy(self.read_commit)
         if error is not None:
             self.bad.append((entry, error))
+        if name == self.name and seq == self.deleted_at - 1:
+            self.deleted_at = 0
         state.exists, state.renamed_to = True, None
         state.renames += name != self.name
         old = self.state.commits.rows.ids
@@ -139,7 +141,8 @@ class Replay:
         rows = self._named(entry, document)
         for row in rows:
             commits.mark(row, tuple(dict.fromkeys((*commits.dropped(row), *parts))))
-        return None, f"{_count(len(rows))}: {document.get('reason') or 'on request'}"
+        what = "" if parts == (ALL,) else f"{', '.join(parts)} of "
+        return None, f"{what}{self._which(rows)}: {document.get('reason') or 'on request'}"
 
     def _undrop_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
         parts = self._parts(entry, document)
@@ -147,7 +150,7 @@ class Replay:
         rows = self._named(entry, document)
         for row in rows:
             commits.mark(row, () if ALL in parts else tuple(p for p in commits.dropped(row) if p not in parts))
-        return None, _count(len(rows))
+        return None, self._which(rows)
 
     def _delete_entry(self, entry: Entry, document: dict[str, Any]) -> tuple[str | None, str]:
         target = document.get("renamed_to")
@@ -185,6 +188,12 @@ class Replay:
         packs = document.get("packs", ())
         return read(document.get("commit"), run=self.name, what=str(entry.file), packs=packs, dropped=dropped)
 
+    def _which(self, rows: list[int]) -> str:
+        """Name the first of some commits, and how many there are."""
+        steps = self.state.commits.rows.steps
+        shown = [f"step {steps[row]}" if steps[row] != NONE else self.state.commits.id_of(row)[:12] for row in rows[:3]]
+        return ", ".join(shown) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+
     def _named(self, entry: Entry, document: dict[str, Any]) -> list[int]:
         ids = document.get("commits")
         rows = [self.state.commits.row_of(item) for item in ids if is_id(item)] if isinstance(ids, list) else []
@@ -204,7 +213,3 @@ class Replay:
 def attempt_name(run: str, number: int) -> str:
     """Spell the name of an attempt, counted from 1."""
     return f"{run}/attempt-{number}"
-
-
-def _count(commits: int) -> str:
-    return f"{commits} commit{'' if commits == 1 else 's'}"

@@ -61,7 +61,7 @@ def choose_run(journal: Journal, name: str | None) -> Run:
         return next(iter(live.values()))
     if not live:
         raise NotFound("the store has no commits yet; make one with `cairn commit` or `run.commit(…)`")
-    raise NotFound(f"several runs: expected one of {', '.join(sorted(live))} to be named")
+    raise NotFound(f"several runs: expected one of {', '.join(sorted(live))} to be named, with --run or run=")
 
 
 def default_run(journal: Journal) -> str:
@@ -78,7 +78,7 @@ def tip_of(run: Run) -> Commit:
 
 
 def best(run: Run, metric: str, direction: str | None) -> Commit:
-    """Return the commit with the best value of a metric: of the current line, of equals the newest.
+    """Return the commit with the best value of a metric: of the current line and kept, of equals the newest.
 
     NaN and a missing value rank worst. Without a direction, a metric called like a loss or an error is minimised.
     """
@@ -144,6 +144,9 @@ def _named(journal: Journal, name: str) -> Commit:
         return tag.commit
     if _PREFIX.fullmatch(name):
         return _by_prefix(journal, name)
+    number = re.fullmatch(r"(?:step|epoch)?[ =]?([0-9]{1,16})", name, re.ASCII)
+    if number:
+        raise NotFound(f"revision {name!r}: no run, tag or commit id is called like that; for a step, step:{number[1]}")
     near = [other for other in (*sorted(runs), *sorted(journal.tags())) if other.lower().startswith(name.lower()[:3])]
     raise NotFound(
         f"revision {name!r}: expected a run, a tag, latest, step:N, epoch:N, best:METRIC, RUN@N or 6 and more digits "

@@ -168,6 +168,11 @@ class Run:
         """The number of the entry that deleted the run for now; 0 when it exists."""
         return self._replay.deleted_at if not self.state.exists else 0
 
+    @property
+    def last_deletion(self) -> int:
+        """The number of the entry that last deleted the run, also if it was begun anew; 0 if that was taken back."""
+        return self._replay.deleted_at
+
     def check_tip(self) -> None:
         """Raise Damaged when an entry that cannot be read may have moved the tip."""
         error = self.damage(after=self._replay.tip_seq)
@@ -181,6 +186,11 @@ class Run:
             if row is not None:
                 return commits.at(row)
         return None
+
+    def with_prefix(self, prefix: str) -> Iterator[Commit]:
+        """Yield the commits whose ids begin with hex digits, those that it had before it was begun anew first."""
+        for commits in (*self._replay.former, self.state.commits):
+            yield from map(commits.at, sorted(commits.rows_with_prefix(prefix)))
 
     def check_has(self, commits: Iterable[Commit]) -> None:
         """Raise Conflict when the run does not exist any more, or was begun anew without some of these commits."""
@@ -249,11 +259,14 @@ class Run:
         return self._first_on_line("epochs", epoch)
 
     def best_on_line(self, metric: str, *, largest: bool) -> Commit | None:
-        """Return the commit of the current line with the best number. Raises Damaged when that cannot be known."""
-        rows = self.line_rows()
+        """Return the commit of the current line with the best number, of those whose content is kept.
+
+        Raises Damaged when that cannot be known.
+        """
+        rows, commits = self.line_rows(), self.state.commits
         self._check_whole(rows)
-        found = self.state.commits.rows.metrics.best(metric, rows, largest=largest)
-        return None if found is None else self.state.commits.at(found)
+        found = commits.rows.metrics.best(metric, rows, lambda row: ALL not in commits.dropped(row), largest=largest)
+        return None if found is None else commits.at(found)
 
     def _first_on_line(self, column: str, number: int) -> Commit | None:
         rows = self.line_rows()
@@ -291,9 +304,9 @@ class Run:
 
     def _damaged(self, reason: str) -> Damaged:
         return Damaged(
-            f"run {self.name!r} is damaged: {reason}; restore that file from a copy of the store; without one, move it "
-            f"away if it is the newest, else `cairn run create NEW ID` from a commit that `cairn reflog` shows, and "
-            f"`cairn run delete {self.name}`"
+            f"run {self.name!r} is damaged: {reason}; `cairn verify --repair --from COPY` puts that file back from a "
+            f"copy of the store; without one, move it away if it is the newest, else `cairn run create NEW ID` from a "
+            f"commit that `cairn reflog` shows, and `cairn run delete {self.name}`"
         )
 
 

@@ -90,7 +90,9 @@ class Comparison:
         for commit in self._commits:
             gone = [name for name in self._names if name in needed and name in commit.dropped]
             if gone:
-                raise Dropped(f"{commit}: {', '.join(gone)} was dropped; compare a path or, with only=, what is kept")
+                raise Dropped(
+                    f"{commit}: {', '.join(gone)} was dropped; compare a path, or only what is kept (only=, --only)"
+                )
         return needed
 
     def _starts(self) -> list[_Start]:

@@ -95,7 +95,9 @@ def checkout(
         chosen = select(state, qualified(only, names))
         gone = next(filter(None, map(missing, chosen.values())), None)
         if gone is not None:
-            raise Dropped(f"{commit}: {gone.path} was dropped ({gone.part}); name what you want of the rest with only=")
+            raise Dropped(
+                f"{commit}: {gone.path} was dropped ({gone.part}); name what you want of the rest (only=, --only)"
+            )
         expect(weigh(chosen))
         return write(core.disk, chosen, target, force=force, store=core.layout.root, advance=advance)
 
@@ -155,4 +157,4 @@ def _check_kept(commit: Commit, wanted: Collection[str], *, gaps: bool = False) 
         raise Dropped(f"{commit} was dropped: its content is no longer kept; `cairn undrop` takes that back until gc")
     gone = [part for part in commit.dropped if (part if gaps else part.partition(":")[0]) in wanted]
     if gone:
-        raise Dropped(f"{commit}: {', '.join(gone)} was dropped; leave it out with only=")
+        raise Dropped(f"{commit}: {', '.join(gone)} was dropped; name what you want of the rest (only=, --only)")

@@ -231,6 +231,13 @@ class RunHandle:
         yield from run.line() if run.exists else ()
         run.check_tip()
 
+    def check(self) -> None:
+        """Raise Damaged when some entry of the run cannot be read, unless it was deleted after that."""
+        run = self._core.journal.run(self.name)
+        error = run.damage(after=run.deleted_at)
+        if error is not None:
+            raise error
+
     def summary(self) -> Summary:
         """Return how long the current line is, where it ends, and the same of the attempts that were left behind."""
         return self._core.journal.existing(self.name).summary()

@@ -165,14 +165,14 @@ def delete_run(core: Core, name: str) -> None:
         run.refresh()
 
 
-def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
-    """Keep again what was dropped; nothing to do for the rest. Raises Dropped when its bytes are gone."""
+def undrop(core: Core, run: Run, targets: list[Commit]) -> list[Commit]:
+    """Keep again what was dropped, and return it; nothing to do for the rest. Raises Dropped when bytes are gone."""
     run.check_has(targets)
     targets = [run.state.commits[target.id] for target in targets if run.state.commits[target.id].dropped]
     if not targets:
         # Whoever made the entries that were read may not have come to this.
         core.disk.sync_folder(run.log.folder)
-        return
+        return []
     with explained("undropping", core.layout.root), leased(core.disk, core.layout, "undrop") as lease:
         for target in targets:
             try:
@@ -184,6 +184,7 @@ def undrop(core: Core, run: Run, targets: list[Commit]) -> None:
         fields = {"commits": [target.id for target in targets], "only": None}
         core.journal.append(run.log, lease, "undrop", fields, lambda: run.refresh().check_has(targets))
         run.refresh()
+        return [run.state.commits[target.id] for target in targets]
 
 
 def _publish(core: Core, run: Run, base: Base, manifest: BlobRef, note: Note, packs: list[str], lease: Lease) -> Commit:

@@ -62,12 +62,15 @@ class Store(Contents):
 
         renaming.rename_run(self._core, old, new)
 
-    def undelete_run(self, name: str) -> RunHandle:
-        """Bring a deleted run back. Raises Dropped when some of its content is gone."""
+    def undelete_run(self, name: str, *, new: str | None = None) -> RunHandle:
+        """Bring a deleted run back, under a new name where its own is in use again.
+
+        Raises Dropped when some of its content is gone.
+        """
         from cairn.store import undeleting
 
-        undeleting.undelete_run(self._core, name)
-        return self.run(name)
+        undeleting.undelete_run(self._core, name, new)
+        return self.run(new or name)
 
     def delete_run(self, name: str) -> None:
         """End a run. Its content goes with the next gc, except what a tag or another run needs."""
@@ -140,19 +143,21 @@ class Store(Contents):
         """Keep again all commits of an attempt that were dropped. Raises Dropped when some of their bytes are gone."""
         from cairn.store import attempts, publish
 
-        run, commits = attempts.dropped(self._core.journal, name)
-        publish.undrop(self._core, run, commits)
-        return commits
+        return publish.undrop(self._core, *attempts.dropped(self._core.journal, name))
 
     def undrop(self, revisions: Iterable[str], *, run: str | None = None) -> list[Commit]:
-        """Keep again what was dropped, while the bytes are still there. Raises Dropped when they are not."""
+        """Keep again what was dropped, while the bytes are still there; return the commits of which something was.
+
+        Raises Dropped when the bytes are gone.
+        """
         from cairn.store import publish
 
         commits = [self.commit(revision, run) for revision in revisions]
-        for name in {commit.run for commit in commits}:
+        kept = []
+        for name in dict.fromkeys(commit.run for commit in commits):
             run_ = self._core.journal.existing(name)
-            publish.undrop(self._core, run_, [commit for commit in commits if commit.run == name])
-        return commits
+            kept += publish.undrop(self._core, run_, [commit for commit in commits if commit.run == name])
+        return kept
 
     # Rules.
 

@@ -108,7 +108,7 @@ class Half:
         place = child.place
         node = place.parse(child.raw)
         if isinstance(node, Gone):
-            raise Dropped(f"{node.path}: {node.part} was dropped; compare a path or, with only=, what is kept")
+            raise Dropped(f"{node.path}: {node.part} was dropped; compare a path, or only what is kept (only=, --only)")
         if isinstance(node, Body):
             return Found(place, self.pool.open(node, place))
         if isinstance(node, FileNode):
