@@ -77,6 +77,16 @@ def test_a_step_that_is_there_is_nothing_to_do_or_a_conflict(work: Path, cairn: 
     assert len(cairn("log")[1].splitlines()) == 2
 
 
+def test_metrics_that_come_too_late_are_not_taken_in_silence(work: Path, cairn: Call) -> None:
+    """A step that is there keeps its metrics and message, and says so when others are given."""
+    assert cairn("commit", "ck", "--step", 300, "--metric", "loss=0.5", "--metric", "bad=nan")[0] == 0
+    again = ("commit", "ck", "--step", 300, "--metric", "loss=0.5", "--metric", "bad=nan")
+    assert cairn(*again)[2] == ""
+    for late, word in ((("--metric", "loss=0.7"), "metrics given"), (("-m", "x"), "message given")):
+        status, out, err = cairn("commit", "ck", "--step", 300, *late)
+        assert (status, out.startswith("Nothing to do"), word in err) == (0, True, True)
+
+
 def test_a_file_of_a_broken_format_is_named_with_the_reason(work: Path, cairn: Call) -> None:
     """It is kept as plain bytes; a name cannot move the cursor."""
     (work / "ck" / "broken\x1b.safetensors").write_bytes((work / "ck" / "model.safetensors").read_bytes()[:-3])

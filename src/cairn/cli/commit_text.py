@@ -29,6 +29,16 @@ def published(made: Published) -> str:
     return f"{head} {render.commit(made.commit)}\n{_content(made)}"
 
 
+def not_recorded(made: Published, metrics: Mapping[str, float | int], message: str | None) -> str:
+    """Say what was given with a commit that was there before, and is not kept."""
+    if made.is_new:
+        return ""
+    kept = {name: repr(value) for name, value in made.commit.metrics.items()}
+    parts = ["metrics"] if any(kept.get(name) != repr(value) for name, value in metrics.items()) else []
+    parts += ["message"] if message is not None and message != made.commit.message else []
+    return f"The {' and '.join(parts)} given now were not recorded: the commit keeps what it has." if parts else ""
+
+
 def plan(run: str, planned: CommitPlan) -> str:
     """Say what a commit would add."""
     head = f"A commit to run {run} would have the manifest {text.short(planned.manifest)}"

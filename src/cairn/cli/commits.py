@@ -88,6 +88,9 @@ def commit(
         say(commit_text.plan(handle.name, plan))
     elif handle.last is not None:
         say(commit_text.published(handle.last))
+        lost = commit_text.not_recorded(handle.last, metrics, message)
+        if lost:
+            note(lost)
     if plan is not None and plan.conflict is not None:
         raise click.exceptions.Exit(Conflict.exit_code)
 
