@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -318,3 +319,13 @@ def test_an_inventory_finds_every_copy_and_nothing_else() -> None:
             ]
             assert list(inventory.copies(blob)) == expected
     assert inventory.blobs == len({blob for blobs in packs.values() for blob in blobs})
+
+
+def test_packs_without_any_commit_are_told(store: cairn.Store) -> None:
+    """A store whose runs are gone is no intact one: it may be a copy that is not complete."""
+    store.run().commit({"a": 1}, step=1)
+    shutil.rmtree(store.path / "runs" / "main")
+    with cairn.open(store.path) as again:
+        report = again.verify()
+    assert [(each.level, each.code) for each in report.findings] == [("warning", "history")]
+    assert "run no gc before" in report.findings[0].hint

@@ -208,3 +208,12 @@ def test_reindex_counts_the_packs(store: Path, cairn: Call) -> None:
         file.unlink()
     assert cairn("du")[1] == before
     assert cairn("reindex") == (0, "Indexed 3 packs.\n", "")
+
+
+def test_gc_says_which_deleted_runs_it_frees(store: Path, cairn: Call) -> None:
+    """Packs that go have a reason, also when it is not a rule's."""
+    assert "deleted" not in cairn("gc", "--dry-run")[1]
+    cairn("run", "delete", "main")
+    assert "deleted: main" in cairn("gc", "--dry-run")[1]
+    assert "deleted: main" in cairn("gc")[1]
+    assert "deleted" not in cairn("gc")[1]

@@ -67,6 +67,7 @@ def gc(plan: GcPlan) -> str:
                 (goes, f"{text.count(len(plan.dead), 'pack')}, {text.size(plan.dead_bytes)}{trash}"),
                 ("folded" if plan.executed else "to fold", _entries(plan.folded if plan.executed else plan.foldable)),
                 *_compaction(plan),
+                ("runs", f"deleted: {', '.join(plan.deleted_runs)}" if plan.dead and plan.deleted_runs else ""),
                 ("put back", text.count(len(plan.restored), "pack") if plan.restored else ""),
                 ("unreadable", "\n".join([*plan.unreadable, "left in place"]) if plan.unreadable else ""),
                 ("damaged", "\n".join(map(text.safe, plan.damaged))),

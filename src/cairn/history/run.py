@@ -169,6 +169,11 @@ class Run:
         return self._replay.deleted_at if not self.state.exists else 0
 
     @property
+    def is_renamed(self) -> bool:
+        """Whether the run ended by getting another name."""
+        return self.state.renamed_to is not None
+
+    @property
     def last_deletion(self) -> int:
         """The number of the entry that last deleted the run, also if it was begun anew; 0 if that was taken back."""
         return self._replay.deleted_at

@@ -26,11 +26,13 @@ HINTS = {
     "pack": f"{_REPAIR} saves what in it can be proven and sets the file aside; {_FROM}, mends the rest",
     "spoilt": f"nothing that is needed is missing; {_REPAIR} sets the file aside",
     "tree": "`cairn drop` the steps that it hits: another program wrote this, and no copy can be better",
+    "history": "if there were commits, restore `runs` and `tags` from a copy of this store and run no gc before; else "
+    "`cairn gc` removes the packs",
     "stranger": "look at it, and remove it if nobody needs it",
 }
 """What to do, by the code of a finding."""
 
-WARNINGS = frozenset(("copy", "unneeded", "spoilt", "stranger"))
+WARNINGS = frozenset(("copy", "unneeded", "spoilt", "history", "stranger"))
 """Codes of findings after which nothing that is kept is lost."""
 
 

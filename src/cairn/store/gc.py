@@ -28,7 +28,7 @@ def plan(core: Core, rules: Retention | None = None, threshold: float | None = N
     Raises Damaged when something needed cannot be read.
     """
     judgement = Judgement(core, rules.without if rules else NOTHING)
-    return replace(planned(core, judgement, threshold), retention=rules)
+    return replace(planned(core, judgement, threshold), retention=rules, deleted_runs=_deleted(core))
 
 
 def execute(
@@ -42,7 +42,11 @@ def execute(
         rounds = [_round(core, patience, wish)]
         while rounds[-1].short_of_space and rounds[-1].freed_bytes > 0:
             rounds.append(_round(core, patience, wish))
-        return replace(_joined(rounds), retention=rules)
+        return replace(_joined(rounds), retention=rules, deleted_runs=_deleted(core))
+
+
+def _deleted(core: Core) -> tuple[str, ...]:
+    return tuple(name for name, run in sorted(core.journal.runs().items()) if run.deleted_at and not run.is_renamed)
 
 
 def _round(core: Core, patience: float, wish: Wish | None) -> GcPlan:

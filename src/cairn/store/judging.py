@@ -63,6 +63,8 @@ class GcPlan:
     """Old entries that can be folded: they share a file with others, then."""
     folded: int = 0
     """Entries that had a file of their own and are folded now."""
+    deleted_runs: tuple[str, ...] = ()
+    """Runs that were deleted: what only they need goes."""
     executed: bool = False
     deleted: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()

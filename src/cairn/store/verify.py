@@ -139,6 +139,9 @@ class Verification:
         findings = [*logs.findings, *self._pack_findings(needs), *needs.findings]
         stock = self._stock
         packs = len(stock.sizes) + len(stock.unreadable)
+        if packs and not logs.commits:
+            expected, found = "commits that need them", "no commit of any run"
+            findings.append(finding("history", f"{packs} packs", self.core.layout.runs.name, expected, found))
         return Report(
             tuple(findings),
             logs.entries,
