@@ -38,6 +38,19 @@ def test_dropped_content_is_gone_and_its_commit_stays(store: cairn.Store) -> Non
     assert describe(store.load("step:1")) == describe(state(1))
 
 
+def test_the_newest_commit_cannot_be_emptied_part_by_part(store: cairn.Store) -> None:
+    """Some of it may go; with the last of its components the whole would."""
+    train(store.run(), 1, 2)
+    names = [item.path for item in store.ls("latest")]
+    with pytest.raises(cairn.Conflict, match="newest of run main"):
+        store.drop(["latest"], only=names)
+    store.drop(["latest"], only=names[1:])
+    with pytest.raises(cairn.Conflict, match="newest of run main"):
+        store.drop(["latest"], only=names[:1])
+    store.drop(["step:1"], only=names)
+    assert list(store.run().load(only=names[:1])) == names[:1]
+
+
 def test_undrop_returns_what_is_kept_again(store: cairn.Store) -> None:
     """As it is now; nothing for what was not dropped."""
     train(store.run(), 1, 2, 3)

@@ -234,7 +234,8 @@ class Comparison(RuleBasedStateMachine):
         revision = self._named(name, target)
         if revision is None or (parts and ALL in target.dropped):
             return
-        kept = parts is None and target.id in self.model.protected()
+        empties = parts is None or (not parts <= target.dropped and parts | target.dropped >= set(PARTS))
+        kept = empties and target.id in self.model.protected()
         self._expect(Conflict if kept else None, lambda: self.store.drop([revision], only=parts))
         if not kept:
             target.dropped = target.dropped | (parts or {ALL})

@@ -62,6 +62,9 @@ def drop(
         note("`cairn gc` frees the space; until then `cairn undrop` takes it back.")
     for name in revisions if not as_json else ():
         _tell_rest(store, name)
+    for commit in commits if only and not as_json else ():
+        if commit == store.run(commit.run).tip:
+            note(f"{render.commit(commit)} is the newest of its run: training resumes from it only with only=.")
 
 
 def _tell_rest(store: Store, revision: str) -> None:

@@ -114,9 +114,18 @@ def _news(core: Core, name: str, commits: Iterable[Commit], wanted: Collection[P
         for part in new:
             if not has_part(core, known, part):
                 raise _has_not(core, known, part)
+        if new:
+            _check_rest(core, known, new)
         if new or (wanted is None and not known.is_dropped):
             found.append(known)
     return found
+
+
+def _check_rest(core: Core, commit: Commit, new: Collection[Part]) -> None:
+    """Raise Conflict when nothing would be left of a commit that is always kept."""
+    gone = {*commit.dropped, *map(str, new)}
+    if gone.issuperset(read_manifest(commit.root, core.tree).components):
+        check_free(core.journal, [commit])
 
 
 def _has_not(core: Core, commit: Commit, part: Part) -> NotFound:
