@@ -267,6 +267,30 @@ def test_a_block_may_be_folded_and_one_before_it_not(long: cairn.Store) -> None:
         assert answers(again) == before
 
 
+@pytest.mark.parametrize("name", ["999999999999999.json", "00000041-999999999999999.jsonl"])
+@pytest.mark.parametrize("log", ["runs/main", "tags/kept", "settings"])
+def test_a_name_with_a_huge_number_is_damage_and_takes_no_time(
+    store: cairn.Store, monkeypatch: pytest.MonkeyPatch, log: str, name: str
+) -> None:
+    """Nothing counts up to it, and what stands before it is read."""
+    monkeypatch.setattr("cairn.io.folds.SIZES", (4, 16))
+    for step in range(1, 41):
+        store.run().commit(state(step), step=step)
+    store.tag("kept", "step:7")
+    store.keep(["last:1000"])
+    store.close()
+    (store.path / log / name).write_text("{}\n")
+    with cairn.open(store.path) as again:
+        assert not again.verify().ok
+        assert not again.verify(repair=True, sources=[store.path]).ok
+        assert next(iter(again.log())).step == 40
+        with pytest.raises(cairn.Damaged, match=r"999999999999999|000000(41|02)\.json"):
+            again.gc()
+        if log == "settings":
+            assert again.gc(stored_rules=False).folded == 36
+            assert len(list(again.log())) == 40
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_line_is_found_by_its_number(tmp_path: Path, seed: int) -> None:
     """In a file of lines of any length, in any order of asking."""
