@@ -240,6 +240,57 @@ def test_a_full_disk_does_not_stop_gc_from_freeing_space(long: cairn.Store) -> N
     assert len(names(long)) == before + 1
 
 
+def test_a_block_may_be_folded_and_one_before_it_not(long: cairn.Store) -> None:
+    """On a full disk there may be room for a later, smaller block only; every entry is read, wherever it stands."""
+
+    class NearlyFullDisk(Disk):
+        def create(self, path: Path, mode: int = 0o444) -> Any:
+            if path.name.endswith("fold-1-16"):
+                raise OSError(28, "No space left on device", str(path))
+            return super().create(path, mode)
+
+    before = answers(long)
+    long.close()
+    with open_store(long.path, disk=NearlyFullDisk()) as store:
+        assert store.gc().folded == 24
+    assert names(long)[14:18] == [
+        "00000015.json",
+        "00000016.json",
+        "00000017-00000032.jsonl",
+        "00000033-00000036.jsonl",
+    ]
+    (long.path / "index.sqlite").unlink()
+    with open_store(long.path) as again:
+        assert answers(again) == before
+        assert again.verify().ok
+        assert again.gc().folded == 16
+        assert answers(again) == before
+
+
+@pytest.mark.parametrize("name", ["999999999999999.json", "00000041-999999999999999.jsonl"])
+@pytest.mark.parametrize("log", ["runs/main", "tags/kept", "settings"])
+def test_a_name_with_a_huge_number_is_damage_and_takes_no_time(
+    store: cairn.Store, monkeypatch: pytest.MonkeyPatch, log: str, name: str
+) -> None:
+    """Nothing counts up to it, and what stands before it is read."""
+    monkeypatch.setattr("cairn.io.folds.SIZES", (4, 16))
+    for step in range(1, 41):
+        store.run().commit(state(step), step=step)
+    store.tag("kept", "step:7")
+    store.keep(["last:1000"])
+    store.close()
+    (store.path / log / name).write_text("{}\n")
+    with cairn.open(store.path) as again:
+        assert not again.verify().ok
+        assert not again.verify(repair=True, sources=[store.path]).ok
+        assert next(iter(again.log())).step == 40
+        with pytest.raises(cairn.Damaged, match=r"999999999999999|000000(41|02)\.json"):
+            again.gc()
+        if log == "settings":
+            assert again.gc(stored_rules=False).folded == 36
+            assert len(list(again.log())) == 40
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_line_is_found_by_its_number(tmp_path: Path, seed: int) -> None:
     """In a file of lines of any length, in any order of asking."""

@@ -35,7 +35,7 @@ def foldable(disk: Disk, folder: Path) -> list[Block]:
     newest = max(singles, default=0)
     found: list[Block] = []
     for size in reversed(folds.SIZES):
-        for first in range(1, newest - size + 1, size):
+        for first in sorted({(seq - 1) // size * size + 1 for seq in (*singles, *(first for first, _ in blocks))}):
             block = (first, first + size - 1)
             if block[1] < newest and not any(_covers(other, block) for other in (*blocks, *found)):
                 found.append(block)

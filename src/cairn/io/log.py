@@ -201,29 +201,28 @@ class Log(Entries):
 
     def _read_listed(self, *, is_last: bool) -> bool:
         """Read what a listing has; False when some of it may have been folded meanwhile."""
-        singles: list[int] = []
-        blocks: list[tuple[int, int]] = []
+        found: list[tuple[int, int, bool]] = []
         self.strangers = []
         for name in self._disk.names(self.folder):
             if (number := number_of(name)) is not None:
-                singles.append(number)
+                found.append((number, number, False))
             elif (block := folds.block_of(name)) is not None:
-                blocks.append(block)
+                found.append((*block, True))
             else:
                 self.strangers.append(self.folder / name)
         try:
-            # Of two that begin with the same entry the longer one first: it has all that the other has.
-            for first, last in sorted(blocks, key=lambda block: (block[0], -block[1])):
-                if last > self.last:
-                    if first > self.last + 1 and not is_last:
-                        return False
+            # Of two that begin with the same entry the longer one first: it has all that the other has; and what is
+            # folded counts. Any block may be folded and one before it not.
+            for first, last, is_folded in sorted(found, key=lambda item: (item[0], -item[1], not item[2])):
+                if last <= self.last:
+                    continue
+                if first > self.last + 1 and not is_last:
+                    return False
+                if is_folded:
                     self._take_folded(FoldedFile(self._disk, self.folder / folds.name_of(first, last), first, last))
-            for seq in sorted(singles):
-                if seq > self.last:
-                    if seq > self.last + 1 and not is_last:
-                        return False
-                    self._miss(seq)
-                    self._take_single(seq)
+                else:
+                    self._miss(first)
+                    self._take_single(first)
         except FileNotFoundError:
             return False
         return True

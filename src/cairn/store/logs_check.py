@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from cairn.errors import CairnError, Damaged
 from cairn.history.journal import Journal, tag_of
-from cairn.history.settings import Settings, rules_of
+from cairn.history.settings import rules_of
+from cairn.io.entry import Entry
 from cairn.io.layout import pack_id_of
 from cairn.io.log import Log
 from cairn.store import config
@@ -39,28 +41,30 @@ class LogsCheck:
             if run.damage(after=run.deleted_at) is None:
                 # The run was deleted after its damage: nothing depends on what cannot be read.
                 self.findings[before:] = [replace(each, level="warning") for each in self.findings[before:]]
-        for name, log in journal.tag_logs().items():
-            self._log(f"tag {name}", log)
-            for entry in log.entries(range(1, log.last + 1), damaged=lambda error: None):
-                try:
-                    tag_of(name, entry)
-                except Damaged as error:
-                    self._nonsense(f"entry {entry.seq} of tag {name}", entry.file, error)
-        self._settings()
+        for name in journal.tag_logs():
+            self._log(f"tag {name}", self._read(self._core.layout.tags / name, partial(self._tag, name)))
+        self._log("the settings", self._read(self._core.layout.settings, self._setting))
         self.findings += map(self._stranger, self._strangers_in_packs())
         return self
 
-    def _settings(self) -> None:
-        log = Settings(self._core.disk, self._core.layout).log
+    def _read(self, folder: Path, take: Callable[[Entry], None]) -> Log:
+        log = Log(self._core.disk, folder, take)
         log.refresh()
-        self._log("the settings", log)
-        for entry in log.entries(range(1, log.last + 1), damaged=lambda error: None):
-            try:
-                for each in rules_of(entry):
-                    parse(each.rule)
-            except CairnError as error:
-                what = f"entry {entry.seq} of the settings"
-                self._add("entry", what, entry.file, "rules that this version knows", str(error))
+        return log
+
+    def _tag(self, name: str, entry: Entry) -> None:
+        try:
+            tag_of(name, entry)
+        except Damaged as error:
+            self._nonsense(f"entry {entry.seq} of tag {name}", entry.file, error)
+
+    def _setting(self, entry: Entry) -> None:
+        try:
+            for each in rules_of(entry):
+                parse(each.rule)
+        except CairnError as error:
+            what = f"entry {entry.seq} of the settings"
+            self._add("entry", what, entry.file, "rules that this version knows", str(error))
 
     def _config(self) -> None:
         path, own = self._core.layout.config, self._core.config

@@ -19,6 +19,7 @@ from pathlib import Path
 from cairn import canonical
 from cairn.errors import Damaged
 from cairn.history import names
+from cairn.io import entry
 from cairn.io.disk import Disk
 from cairn.io.log import Log
 from cairn.store.core import Core
@@ -81,21 +82,26 @@ class EntryMender:
 
     def _replacements(self, folder: Path, copy: Core) -> Iterator[tuple[Path, bytes]]:
         """The files of a log that a copy can put in place, with their bytes."""
-        ours = _lines(self._core.disk, folder)
-        theirs = _lines(copy.disk, copy.layout.root / folder.relative_to(self._core.layout.root))
-        proven = {seq: line for seq, line in ours.items() if line is not None}
-        for run in _gaps(ours):
-            # From the newest back, so that what is proven proves what is before it.
-            before, after = proven.get(run[0] - 1), proven.get(run[-1] + 1)
-            lines = [theirs.get(seq) for seq in run]
-            if _is_chain([before, *lines, after], is_first=run[0] == 1, is_newest=run[-1] == max(ours)):
-                proven.update((seq, line) for seq, line in zip(run, lines, strict=True) if line is not None)
-        for path, first, last in _files(self._core.disk, folder, ours):
-            wanted = range(first, last + 1)
+        listed = _listed(self._core.disk, folder)
+        proven = _lines(self._core.disk, listed)
+        theirs = _lines(copy.disk, _listed(copy.disk, copy.layout.root / folder.relative_to(self._core.layout.root)))
+        newest = max((last for _, _, last in listed), default=0)
+        # From the newest back, so that what is proven proves what is before it.
+        for run in _gaps(proven, newest):
+            if all(seq in theirs for seq in run):
+                lines = [theirs[seq] for seq in run]
+                before, after = proven.get(run[0] - 1), proven.get(run[-1] + 1)
+                if _is_chain([before, *lines, after], is_first=run[0] == 1, is_newest=run[-1] == newest):
+                    proven.update(zip(run, lines, strict=True))
+        for path, first, last in listed:
             # An entry may stand in two files, and be right in only one.
-            is_whole = all(_line(*item) for item in _split(self._core.disk, path, first, last))
-            if not is_whole and all(seq in proven for seq in wanted):
-                yield path, b"".join(proven[seq].data for seq in wanted)
+            lines_there = _split(self._core.disk, path, first, last)
+            is_whole = len(lines_there) == last - first + 1 and all(_line(*item) for item in lines_there)
+            if not is_whole and all(seq in proven for seq in range(first, last + 1)):
+                yield path, b"".join(proven[seq].data for seq in range(first, last + 1))
+        for seq in sorted(proven):
+            if not any(first <= seq <= last for _, first, last in listed):
+                yield folder / entry.name_of(seq), proven[seq].data
 
     def _replace(self, path: Path, data: bytes, number: int) -> None:
         disk, layout = self._core.disk, self._core.layout
@@ -116,36 +122,34 @@ class EntryMender:
         disk.sync_folder(path.parent)
 
 
-def _lines(disk: Disk, folder: Path) -> dict[int, _Line | None]:
-    """Every entry from the first to the newest; None for one that cannot be read. What is folded counts."""
-    found: dict[int, _Line | None] = {}
-    for path, first, last in _listed(disk, folder):
-        for seq, line in _split(disk, path, first, last):
-            found[seq] = found.get(seq) or _line(seq, line)
-    newest = max(found, default=0)
-    return {seq: found.get(seq) for seq in range(1, newest + 1)}
+_File = tuple[Path, int, int]
+"""A file of a log, and the numbers of the first and the last entry that it should have."""
 
 
-def _split(disk: Disk, path: Path, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-    """The numbers that a file should have, with their lines; nothing for a line that is missing."""
+def _lines(disk: Disk, listed: Iterable[_File]) -> dict[int, _Line]:
+    """The entries that can be read, wherever they stand."""
+    found: dict[int, _Line] = {}
+    for path, first, last in listed:
+        for seq, data in _split(disk, path, first, last):
+            line = found.get(seq) or _line(seq, data)
+            if line is not None:
+                found[seq] = line
+    return found
+
+
+def _split(disk: Disk, path: Path, first: int, last: int) -> list[tuple[int, bytes]]:
+    """The lines that a file has, with their numbers. A name may promise any number of them."""
     try:
         data = disk.read(path)
     except OSError:
-        data = b""
+        return []
     lines = _LINE.findall(data) if path.suffix == ".jsonl" else [data]
-    return zip(range(first, last + 1), [*lines, *[b""] * (last - first + 1)], strict=False)
+    return list(zip(range(first, last + 1), lines, strict=False))
 
 
-def _listed(disk: Disk, folder: Path) -> list[tuple[Path, int, int]]:
+def _listed(disk: Disk, folder: Path) -> list[_File]:
     matches = [(folder / name, match) for name in disk.names(folder) if (match := _FILE.fullmatch(name))]
     return [(path, int(match[1]), int(match[2] or match[1])) for path, match in matches]
-
-
-def _files(disk: Disk, folder: Path, ours: dict[int, _Line | None]) -> list[tuple[Path, int, int]]:
-    """The files that the log has or lacks: those that are there, and one for each entry that is in none of them."""
-    listed = _listed(disk, folder)
-    held = {seq for _, first, last in listed for seq in range(first, last + 1)}
-    return listed + [(folder / f"{seq:08d}.json", seq, seq) for seq in ours if seq not in held]
 
 
 def _line(seq: int, data: bytes) -> _Line | None:
@@ -159,16 +163,10 @@ def _line(seq: int, data: bytes) -> _Line | None:
     return _Line(seal, previous, data)
 
 
-def _gaps(ours: dict[int, _Line | None]) -> list[list[int]]:
-    """Runs of entries that cannot be read, the newest first."""
-    gaps: list[list[int]] = []
-    for seq in reversed(ours):
-        if ours[seq] is None:
-            if gaps and gaps[-1][0] == seq + 1:
-                gaps[-1].insert(0, seq)
-            else:
-                gaps.append([seq])
-    return gaps
+def _gaps(known: Iterable[int], newest: int) -> list[range]:
+    """The numbers up to the newest that are not known, the newest first."""
+    ends = [0, *sorted(known), newest + 1]
+    return [range(before + 1, after) for before, after in reversed(list(pairwise(ends))) if after > before + 1]
 
 
 def _is_chain(lines: list[_Line | None], *, is_first: bool, is_newest: bool) -> bool:

@@ -60,7 +60,8 @@ def rename_run(core: Core, old: str, new: str) -> None:
 def _continues(run: Run) -> object:
     """The entry of another run that a run which exists began by continuing."""
     origin = None
-    for entry in run.log.entries(range(1, run.log.last + 1), damaged=lambda error: None):
+    newest = run.log.newest.seq if run.log.newest else 0
+    for entry in run.log.entries(range(1, newest + 1), damaged=lambda error: None):
         if entry.document.get("op") in ("create", "delete"):
             origin = entry.document.get("continues")
     return origin if run.exists else None
