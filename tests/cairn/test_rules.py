@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cairn
+from cairn.history.commit import seconds
 from cairn.state.parts import Parts
 from cairn.state.parts import parse as part_of
 from cairn.store.rules import parse
@@ -25,6 +26,11 @@ class Row:
     metrics: dict[str, float] = field(default_factory=dict)
     time: str = "2026-01-01T00:00:00.000000Z"
     dropped: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The time as a number."""
+        return seconds(self.time)
 
 
 @pytest.mark.parametrize(

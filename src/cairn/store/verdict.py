@@ -29,16 +29,15 @@ def judge(line: Sequence[R], rules: Collection[Rule], always: Mapping[str, Seque
     """Apply rules to a line; `always` says by id which commits stay whole in any case, and why."""
     present = [row for row in line if "*" not in row.dropped]
     whole = [rule for rule in rules if not isinstance(rule, OnlyLast)]
-    reasons: dict[str, list[str]] = {row.id: [] for row in present}
+    reasons: dict[str, list[str]] = {} if whole else {row.id: ["no rule drops whole commits"] for row in present}
     for rule in whole:
         for row in rule.kept(present):
-            reasons[row.id].append(rule.reason)
+            reasons.setdefault(row.id, []).append(rule.reason)
     for row in present:
-        if not whole:
-            reasons[row.id].append("no rule drops whole commits")
-        reasons[row.id].extend(always.get(row.id, ()))
-    kept = [row for row in present if reasons[row.id]]
-    dropped = [row for row in present if not reasons[row.id]]
+        if row.id in always:
+            reasons.setdefault(row.id, []).extend(always[row.id])
+    kept = [row for row in present if row.id in reasons]
+    dropped = [row for row in present if row.id not in reasons]
     taken: dict[str, list[OnlyLast]] = {}
     for limit in _longest(rules):
         holders = [row for row in kept if not limit.part.is_in(row.dropped)]
