@@ -106,7 +106,8 @@ class Reference:
         rules = [*self.rules.items(), *extra]
         for run in self.runs.values():
             line = [each for each in run.line() if ALL not in each.dropped]
-            whole = [(kind, count) for kind, count in rules if kind not in PARTS]
+            numbered = any(not math.isnan(each.loss) for each in line)
+            whole = [rule for rule in rules if rule[0] not in PARTS and (numbered or not rule[0].startswith("best"))]
             keep = always | {each.id for kind, count in whole for each in _kept(line, kind, count)}
             for each in line:
                 if whole and each.id not in keep:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cairn
+from cairn.history.commit import seconds
 from cairn.state.parts import Parts
 from cairn.state.parts import parse as part_of
 from cairn.store.rules import parse
@@ -25,6 +26,11 @@ class Row:
     metrics: dict[str, float] = field(default_factory=dict)
     time: str = "2026-01-01T00:00:00.000000Z"
     dropped: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The time as a number."""
+        return seconds(self.time)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +101,9 @@ def test_nan_and_no_value_are_never_best() -> None:
     line = [Row(str(step), step, {"loss": LOSSES[step]} if step in LOSSES else {}) for step in range(8, 0, -1)]
     assert set(kept(line, "best:loss:min:2")) == {"6", "8"}
     assert set(kept(line, "best:loss:max:2")) == {"5", "2"}
-    assert set(kept([row for row in line if row.step in (1, 3, 7)], "best:loss:min:2")) == set()
+    nobody = [row for row in line if row.step in (1, 3, 7)]
+    assert set(kept(nobody, "best:loss:min:2")) == {"1", "3", "7"}
+    assert set(kept(nobody, "best:loss:min:2", "last:1")) == {"7"}
 
 
 def test_of_equal_values_the_newest_is_best() -> None:
@@ -147,6 +155,9 @@ def test_rules_do_what_a_naive_reading_of_them_says(line: list[Row], texts: list
     verdict = judge(line, [parse(text) for text in texts], always)
     whole = [text for text in texts if not text.startswith(("optimizer", "files"))]
     present = [row for row in line if "*" not in row.dropped]
+    whole = [
+        text for text in whole if not text.startswith("best") or any(_keeps(text, row, present) for row in present)
+    ]
     stay = [
         row for row in present if not whole or row.id in always or any(_keeps(text, row, present) for text in whole)
     ]

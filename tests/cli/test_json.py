@@ -42,7 +42,9 @@ def leaves(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Co
 
 def as_dict(value: Any) -> Any:
     """Spell a dataclass with what the standard library has."""
-    fields = json.loads(json.dumps(dataclasses.asdict(value)), parse_constant=lambda name: name)
+    # A selection becomes a tuple of commits, whose fields asdict does not look for.
+    text = json.dumps(dataclasses.asdict(value), default=dataclasses.asdict)
+    fields = json.loads(text, parse_constant=lambda name: name)
     assert list(fields) == [field.name for field in dataclasses.fields(value)]
     return fields
 

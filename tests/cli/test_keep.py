@@ -172,3 +172,13 @@ def test_files_of_a_folder_are_dropped_and_listed_as_dropped(store: Path, cairn:
     assert cairn("cat", "step:40", "optimizer.pt")[0] == 4
     assert cairn("gc")[0] == 0
     assert cairn("verify")[0] == 0
+
+
+def test_a_rule_about_what_nobody_has_is_told_and_drops_nothing(store: Path, cairn: Call) -> None:
+    """A misspelt metric or component: said at once, and no commit goes for it."""
+    status, _, err = cairn("keep", "best:val_los:min", "optimzer:1")
+    assert status == 0
+    assert "No commit has a number for val_los; there are" in err
+    assert "No commit has a component called optimzer" in err
+    out = cairn("gc", "--dry-run")[1]
+    assert "drop " not in out

@@ -12,7 +12,7 @@ import base64
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,12 @@ def plain(value: object) -> Any:
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Sequence):
         return [plain(item) for item in value]
     if isinstance(value, complex):
         return {"$complex": [_float(value.real), _float(value.imag)]}
-    if isinstance(value, bytes):
-        return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"no JSON for {type(value).__name__}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from cairn.cli.context import json_option, pass_store, run_option
 from cairn.cli.jsonout import print_json
 from cairn.cli.progress import working
 from cairn.cli.text import note, safe, say
+from cairn.errors import CairnError
 
 if TYPE_CHECKING:
     from cairn.history.settings import StoredRule
@@ -75,6 +77,8 @@ def keep(
     else:
         note("No rules: everything is kept until it is dropped.")
     _tell_way_back(before, after)
+    for rule in after if rules else ():
+        _tell_unknown(store, rule)
 
 
 def _tell_way_back(before: Collection[StoredRule], after: Collection[StoredRule]) -> None:
@@ -85,6 +89,30 @@ def _tell_way_back(before: Collection[StoredRule], after: Collection[StoredRule]
     for rule in after:
         if rule not in before:
             note(f"Stored {safe(str(rule))}; `{_command(rule, '--remove ')}` takes it back.")
+
+
+def _tell_unknown(store: Store, stated: StoredRule) -> None:
+    """Say when a rule names a metric or a component that nobody has; it may be misspelt, or yet to come."""
+    from cairn.store.rules import Best, OnlyLast, parse
+
+    rule = parse(stated.rule)
+    if isinstance(rule, Best):
+        wanted, known, what = rule.metric, store.metrics(), "a number for"
+    elif isinstance(rule, OnlyLast):
+        wanted, known, what = rule.part.component, _components(store), "a component called"
+    else:
+        return
+    if known and wanted not in known:
+        note(safe(f"No commit has {what} {wanted}; there are {', '.join(known)}. Until one has, {rule} says nothing."))
+
+
+def _components(store: Store) -> list[str]:
+    """The components of the newest commits."""
+    found: dict[str, None] = {}
+    for name in store.runs():
+        with suppress(CairnError):
+            found.update(dict.fromkeys(item.path for item in store.ls(name)))
+    return list(found)
 
 
 def _command(rule: StoredRule, option: str) -> str:

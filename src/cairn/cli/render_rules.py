@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Rows of a kind that people are shown; JSON has all."""
+_READ = SHOWN + 1
+"""One more takes no more room than saying that there is one."""
 
 Cells = tuple[str, ...]
 
@@ -28,15 +30,20 @@ def rules(stored: Iterable[StoredRule]) -> str:
 
 def retention(found: Retention, *, rules: bool = True) -> str:
     """Say which rules there are, what they keep, each with its reasons, what they drop, and which attempts stay."""
-    kept = [_row("keep", kept.commit, ", ".join(kept.reasons)) for kept in found.kept]
-    reduced = [_row("reduce", each.commit, ", ".join(each.reasons)) for each in found.reduced]
+    kept = [_row("keep", kept.commit, ", ".join(kept.reasons)) for kept in found.kept[:_READ]]
+    reduced = [_row("reduce", each.commit, ", ".join(each.reasons)) for each in found.reduced[:_READ]]
     given_up = {made.id: each.name for each in found.given_up for made in (*each.shared, *each.commits)}
-    dropped = [_row("drop", made, _because(given_up.get(made.id))) for made in found.dropped]
+    dropped = [_row("drop", made, _because(given_up.get(made.id))) for made in found.dropped[:_READ]]
     attempts = [
         _row("keep", (*each.commits, *each.shared)[0], f"attempt {_attempt(each)}, until it is dropped on purpose")
         for each in found.attempts
     ]
-    rows = [*some(kept), *some(attempts), *some(reduced), *some(dropped)]
+    rows = [
+        *some(kept, len(found.kept)),
+        *some(attempts, len(attempts)),
+        *some(reduced, len(found.reduced)),
+        *some(dropped, len(found.dropped)),
+    ]
     return "\n".join(
         part
         for part in (
@@ -56,11 +63,11 @@ def effect(found: Retention) -> str:
     return f"The next `cairn gc` drops {' and '.join(parts)} by these rules."
 
 
-def some(rows: Sequence[Cells]) -> list[Cells]:
-    """The first rows of a kind, and how many more there are."""
-    if len(rows) <= SHOWN + 1:
+def some(rows: Sequence[Cells], count: int) -> list[Cells]:
+    """The first rows of a kind, of which there are so many, and how many more there are."""
+    if count <= SHOWN + 1:
         return list(rows)
-    more = f"… and {len(rows) - SHOWN} more"
+    more = f"… and {count - SHOWN} more"
     return [*rows[:SHOWN], (rows[0][0], more, *[""] * (len(rows[0]) - 2))]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from cairn import canonical
@@ -43,8 +45,21 @@ class Commit:
         return "*" in self.dropped
 
     def __str__(self) -> str:
-        step = "no step" if self.step is None else f"step {self.step}"
-        return f"{self.run} {step} ({self.id[:12]})"
+        return label(self.run, self.step, self.id)
+
+
+def label(run: str, step: int | None, commit_id: str) -> str:
+    """Name a commit in a message."""
+    return f"{run} {'no step' if step is None else f'step {step}'} ({commit_id[:12]})"
+
+
+def seconds(time: str) -> float:
+    """Return a commit's time in seconds since 1970, in UTC unless it says otherwise; NaN for one that is no time."""
+    try:
+        made = datetime.fromisoformat(time)
+        return (made if made.tzinfo else made.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def document_of(

@@ -7,16 +7,15 @@ the others are written down, so a line of training is a few ranges of rows.
 
 from __future__ import annotations
 
-import math
 import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from typing import Any
 
 from cairn.errors import Damaged
-from cairn.history.commit import Commit
+from cairn.history.commit import Commit, seconds
 from cairn.history.metrics import Column, Metrics
 from cairn.io.entry import Entry
 
@@ -84,6 +83,8 @@ class Commits(Mapping[str, Commit]):
         """Rows before this one came as a whole and are searched; later ones are in `_places`."""
         self._places: dict[bytes, int] = {}
         self._cache: dict[int, Commit] = {}
+        self._provenance: tuple[str, Mapping[str, Any]] = ("", {})
+        """That of the last commit that was read, and its spelling."""
         self._guard = threading.Lock()
         self._forks: list[int] | None = None
         self.rows.metrics.reread = self._reread
@@ -249,8 +250,7 @@ class Commits(Mapping[str, Commit]):
                 commit = self._read_commit(entry, self.dropped(row))
                 if commit.id != self.id_of(row):
                     raise Damaged(f"{entry.file}: expected commit {self.id_of(row)}, found commit {commit.id}")
-                self._remember(row, commit)
-                yield commit
+                yield self._remember(row, commit)
             at = end
 
     def _reread(self, metric: str) -> Column:
@@ -261,11 +261,18 @@ class Commits(Mapping[str, Commit]):
                 values.append(float(commit.metrics[metric]))
         return rows, values
 
-    def _remember(self, row: int, commit: Commit) -> None:
+    def _remember(self, row: int, commit: Commit) -> Commit:
+        """Keep a commit at hand, with the provenance of the one before if it is the same, which it mostly is."""
+        spelled = repr(commit.provenance)  # Spellings are compared, as True equals 1.
         with self._guard:
+            if spelled == self._provenance[0]:
+                commit = replace(commit, provenance=self._provenance[1])
+            else:
+                self._provenance = spelled, commit.provenance
             if len(self._cache) >= _CACHED:
                 del self._cache[next(iter(self._cache))]
             self._cache[row] = commit
+        return commit
 
     def _parent_of(self, commit: Commit) -> int | None:
         """Return the row of a new commit's first parent; NONE when it has none, None when it is not here."""
@@ -290,11 +297,3 @@ class Commits(Mapping[str, Commit]):
             if place % ID_BYTES == 0:
                 yield place // ID_BYTES
             place = self.rows.ids.rfind(raw, low, place + len(raw) - 1)
-
-
-def seconds(time: str) -> float:
-    """Return a commit's time in seconds since 1970; NaN for a text that is no time."""
-    try:
-        return datetime.fromisoformat(time).timestamp()
-    except (ValueError, OverflowError):
-        return math.nan

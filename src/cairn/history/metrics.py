@@ -43,6 +43,12 @@ class Metrics:
             self._unloaded.discard(name)
         return self._columns.get(name, (array("q"), array("d")))
 
+    def at(self, name: str, row: int) -> float | None:
+        """Return a row's number for a metric, if it has one."""
+        rows, values = self.column(name)
+        place = bisect_left(rows, row)
+        return values[place] if place < len(rows) and rows[place] == row else None
+
     def best(self, name: str, line: Iterable[range], passing: Callable[[int], bool], *, largest: bool) -> int | None:
         """Return the row of a line with the best number, of equals the first on the line; NaN is never it.
 

@@ -12,6 +12,7 @@ from cairn.history import snapshot
 from cairn.history.commit import Commit
 from cairn.history.commits import NONE
 from cairn.history.replay import ALL, Move, Replay, attempt_name
+from cairn.history.selection import Brief
 from cairn.history.snapshot import Snapshot
 from cairn.history.state import State
 from cairn.io.disk import Disk
@@ -197,7 +198,7 @@ class Run:
         for commits in (*self._replay.former, self.state.commits):
             yield from map(commits.at, sorted(commits.rows_with_prefix(prefix)))
 
-    def check_has(self, commits: Iterable[Commit]) -> None:
+    def check_has(self, commits: Iterable[Commit | Brief]) -> None:
         """Raise Conflict when the run does not exist any more, or was begun anew without some of these commits."""
         if not self.exists:
             raise Conflict(f"run {self.name!r} was deleted or renamed meanwhile; nothing was recorded")
@@ -216,12 +217,12 @@ class Run:
         yield from self.state.commits.values_at(row for part in rows for row in part)
         self._check_whole(rows)
 
-    def kept_line(self) -> Iterator[Commit]:
-        """Walk the current line as `line` does, past commits whose content is no longer kept."""
+    def kept_line(self) -> list[Brief]:
+        """Return the current line without commits whose content is no longer kept. Raises Damaged as `line` does."""
         commits = self.state.commits
         rows = self.line_rows()
-        yield from commits.values_at(row for part in rows for row in part if ALL not in commits.dropped(row))
         self._check_whole(rows)
+        return [Brief(self.name, commits, row) for part in rows for row in part if ALL not in commits.dropped(row)]
 
     def line_rows(self, start: str | None = None) -> list[range]:
         """Return the rows of a line, newest first, as far as they can be read."""

@@ -52,6 +52,11 @@ class Contents:
         """Return the names of the runs."""
         return sorted(self._core.journal.live_runs())
 
+    def metrics(self) -> list[str]:
+        """Return the names of the metrics that some commit of some run has."""
+        runs = self._core.journal.live_runs().values()
+        return sorted({name for run in runs for name in run.state.commits.rows.metrics.names})
+
     def deleted_runs(self) -> list[str]:
         """Return the names of runs that were deleted; `undelete_run` brings one back while its content is there."""
         from cairn.store.undeleting import is_deleted

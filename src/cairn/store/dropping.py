@@ -9,6 +9,7 @@ from cairn.errors import Conflict, NotFound, UsageError
 from cairn.history.commit import Commit
 from cairn.history.journal import Journal
 from cairn.history.run import Run
+from cairn.history.selection import Brief
 from cairn.io.explain import explained
 from cairn.io.leases import leased
 from cairn.state import parts
@@ -55,10 +56,10 @@ def drop(core: Core, commits: Iterable[Commit], *, only: Iterable[str] | None) -
     return done
 
 
-Decision = tuple[Collection[Commit], list[str] | None, str | None]
+Decision = tuple[Collection[Commit | Brief], list[str] | None, str | None]
 """Commits, their parts that go or None for all, and why."""
 
-Check = Callable[[Core, Run, Collection[Commit]], None]
+Check = Callable[[Core, Run, Collection[Commit | Brief]], None]
 
 
 def record(core: Core, run: Run, decisions: Iterable[Decision], check: Check) -> None:
@@ -66,7 +67,7 @@ def record(core: Core, run: Run, decisions: Iterable[Decision], check: Check) ->
     with explained("dropping", core.layout.root), leased(core.disk, core.layout, "drop") as lease:
         for commits, only, reason in decisions:
 
-            def still(commits: Collection[Commit] = commits) -> None:
+            def still(commits: Collection[Commit | Brief] = commits) -> None:
                 run.refresh().check_has(commits)
                 check(core, run, commits)
 
@@ -75,16 +76,16 @@ def record(core: Core, run: Run, decisions: Iterable[Decision], check: Check) ->
     run.refresh()
 
 
-def whole_is_free(core: Core, run: Run, commits: Collection[Commit]) -> None:
+def whole_is_free(core: Core, run: Run, commits: Collection[Commit | Brief]) -> None:
     """Raise Conflict when one of the commits is always kept."""
     check_free(core.journal, commits)
 
 
-def parts_are_there(core: Core, run: Run, commits: Collection[Commit]) -> None:
+def parts_are_there(core: Core, run: Run, commits: Collection[Commit | Brief]) -> None:
     """Parts may be dropped of any commit, whatever came meanwhile."""
 
 
-def check_free(journal: Journal, commits: Iterable[Commit]) -> None:
+def check_free(journal: Journal, commits: Iterable[Commit | Brief]) -> None:
     """Raise Conflict when one of the commits is always kept."""
     always = protected(journal)
     for commit in commits:

@@ -14,6 +14,7 @@ from cairn.errors import Conflict, Damaged
 from cairn.history.commit import Commit
 from cairn.history.replay import ALL
 from cairn.history.run import Run
+from cairn.history.selection import Brief, Selection
 from cairn.history.settings import StoredRule
 from cairn.store import keeping
 from cairn.store.attempts import Attempt, attempts
@@ -61,7 +62,7 @@ class Retention:
     stored: tuple[StoredRule, ...]
     given: tuple[StoredRule, ...]
     kept: tuple[Kept, ...]
-    dropped: tuple[Commit, ...]
+    dropped: Selection
     """Commits that go: no rule keeps them, or they belong to an attempt that is given up."""
     reduced: tuple[Reduced, ...]
     attempts: tuple[Attempt, ...]
@@ -77,7 +78,7 @@ class Retention:
     @property
     def without(self) -> dict[str, tuple[str, ...]]:
         """What is no longer kept, by commit."""
-        whole = {commit.id: (ALL,) for commit in self.dropped}
+        whole = {brief.id: (ALL,) for brief in self.dropped.briefs}
         return whole | {each.commit.id: each.parts for each in self.reduced}
 
 
@@ -99,7 +100,7 @@ def plan(core: Core, asked: Asked, only: str | None = None) -> Retention:
         stored=stored,
         given=given,
         kept=tuple(kept for each in plans for kept in each.kept),
-        dropped=tuple(commit for each in plans for commit in each.dropped),
+        dropped=Selection(brief for each in plans for brief in each.dropped.briefs),
         reduced=tuple(reduced for each in plans for reduced in each.reduced),
         attempts=tuple(attempt for each in plans for attempt in each.attempts),
         given_up=tuple(attempt for each in plans for attempt in each.given_up),
@@ -116,6 +117,7 @@ def apply(core: Core, asked: Asked, found: Retention, only: str | None = None) -
             break
         # What gc would stop at is found before anything is recorded.
         check_history(core, core.journal)
+        _check_readable(found.dropped)
         try:
             _record(core, asked, found)
             break
@@ -126,6 +128,12 @@ def apply(core: Core, asked: Asked, found: Retention, only: str | None = None) -
     return found
 
 
+def _check_readable(commits: Iterable[Commit]) -> None:
+    """Raise Damaged when the entry of one of the commits cannot be read any more."""
+    for _ in commits:
+        pass
+
+
 def _rules_of(core: Core, run: Run, stated: Iterable[StoredRule]) -> list[Rule]:
     return [parse(each.rule) for each in stated if each.run is None or run_of(core.journal, each) == run.name]
 
@@ -133,18 +141,22 @@ def _rules_of(core: Core, run: Run, stated: Iterable[StoredRule]) -> list[Rule]:
 def _plan_run(
     core: Core, run: Run, rules: list[Rule], always: Mapping[str, list[str]], *, drop_attempts: bool
 ) -> Retention:
-    verdict = judge(list(run.kept_line()), rules, always)
+    run.check_tip()
+    verdict = judge(run.kept_line(), rules, always)
+    commits = {commit.id: commit for commit in Selection(brief for brief, _ in verdict.kept)}
     left = [each for each in attempts(run) if each.commits or each.shared]
     aside = {commit.id: commit for each in left for commit in (*each.commits, *each.shared)}.values()
     stay = [Kept(commit, tuple(always[commit.id])) for commit in aside if commit.id in always]
-    gone = [commit for commit in aside if commit.id not in always]
-    kept = [Kept(commit, reasons) for commit, reasons in verdict.kept]
+    rows = [run.state.commits.row_of(commit.id) for commit in aside if commit.id not in always]
+    gone = [Brief(run.name, run.state.commits, row) for row in rows if row is not None]
+    kept = [Kept(commits[brief.id], reasons) for brief, reasons in verdict.kept]
+    reduced = [_reduced(core, commits[brief.id], limits) for brief, limits in verdict.reduced]
     return Retention(
         stored=(),
         given=(),
         kept=(*kept, *stay) if drop_attempts else tuple(kept),
-        dropped=(*verdict.dropped, *gone) if drop_attempts else verdict.dropped,
-        reduced=tuple(each for each in (_reduced(core, *pair) for pair in verdict.reduced) if each.parts),
+        dropped=Selection((*verdict.dropped, *gone) if drop_attempts else verdict.dropped),
+        reduced=tuple(each for each in reduced if each.parts),
         attempts=() if drop_attempts else tuple(left),
         given_up=tuple(left) if drop_attempts else (),
     )
@@ -168,7 +180,7 @@ def _record(core: Core, asked: Asked, found: Retention) -> None:
     for kept in found.kept:
         tips.setdefault(kept.commit.run, kept.commit)  # The newest comes first, and is always kept.
 
-    def check(core: Core, run: Run, commits: Collection[Commit]) -> None:
+    def check(core: Core, run: Run, commits: Collection[Commit | Brief]) -> None:
         check_free(core.journal, commits)
         if asked.stored and keeping.stored(core) != found.stored:
             raise Conflict("the rules were changed by somebody else meanwhile; nothing was dropped; try again")
@@ -176,19 +188,20 @@ def _record(core: Core, asked: Asked, found: Retention) -> None:
         if not run.is_on_line(tips[run.name], None):
             raise Conflict(f"the run moved: {run.name!r} went back while rules were applied to it; try again")
 
-    for name in dict.fromkeys(commit.run for commit in (*found.dropped, *(each.commit for each in found.reduced))):
+    names = [*(brief.run for brief in found.dropped.briefs), *(each.commit.run for each in found.reduced)]
+    for name in dict.fromkeys(names):
         record(core, core.journal.existing(name), list(_decisions(found, name)), check)
 
 
 def _decisions(found: Retention, run: str) -> Iterator[Decision]:
     """One decision for whole commits, one for those of attempts, and one for each set of parts."""
-    whole = [commit for commit in found.dropped if commit.run == run]
+    whole = [brief for brief in found.dropped.briefs if brief.run == run]
     left = {commit.id for attempt in found.given_up for commit in (*attempt.commits, *attempt.shared)}
-    ruled = [commit for commit in whole if commit.id not in left]
+    ruled = [brief for brief in whole if brief.id not in left]
     if ruled:
         yield ruled, None, f"no rule keeps {'it' if len(ruled) == 1 else 'them'}"
     if len(ruled) < len(whole):
-        yield [commit for commit in whole if commit.id in left], None, "attempts are given up"
+        yield [brief for brief in whole if brief.id in left], None, "attempts are given up"
     groups: dict[tuple[str, ...], list[Reduced]] = {}
     for each in found.reduced:
         if each.commit.run == run:

@@ -2,7 +2,7 @@
 
     last:N                      the newest N commits
     every:N                     commits whose step is a multiple of N
-    best:METRIC[:min|max][:N]   the best N by a metric; of equals the newest
+    best:METRIC[:min|max][:N]   the best N by a metric; of equals the newest; no rule where nobody has a number
     within:DURATION             commits made in the 90m, 12h, 30d or 1w before the newest one
     PART:N                      a part, such as optimizer or files:*.pt, only in the newest N commits that stay
 
@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 from cairn.errors import UsageError
@@ -42,8 +41,8 @@ class Row(Protocol):
         """The step, if it has one."""
 
     @property
-    def time(self) -> str:
-        """When it was made."""
+    def seconds(self) -> float:
+        """When it was made, in seconds since 1970; NaN when its time cannot be read."""
 
     @property
     def metrics(self) -> Mapping[str, float | int]:
@@ -155,10 +154,8 @@ class Within:
 
     def kept(self, line: Sequence[R]) -> Iterable[R]:
         """Return those that stay; one whose time cannot be read is among them."""
-        newest = _instant(line[0].time) if line else None
-        if newest is None:
-            return line
-        return [row for row in line if (made := _instant(row.time)) is None or made >= newest - self.seconds]
+        # Nothing is less than NaN, nor NaN less than anything.
+        return [row for row in line if not row.seconds < line[0].seconds - self.seconds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +230,3 @@ def _count(text: str, number: str) -> int:
     if not _NUMBER.fullmatch(number):
         raise UsageError(f"rule {text!r:.120}: expected a number of at least 1, found {number!r:.40}")
     return int(number)
-
-
-def _instant(time: str) -> float | None:
-    """A commit's time in seconds; None when it is no time."""
-    try:
-        made = datetime.fromisoformat(time)
-        return (made if made.tzinfo else made.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
