@@ -164,6 +164,22 @@ def files(root: Path) -> dict[str, int]:
     }
 
 
+def table(found: list[Measured]) -> str:
+    """Spell what was measured as a table: a row for each operation, seconds and MiB for each size."""
+    sizes = sorted({each.commits for each in found if each.commits})
+    cells = {(each.what, each.commits): each for each in found}
+    lines = [
+        "| operation | " + " | ".join(f"{size:,} commits" for size in sizes) + " |",
+        "|---" * (len(sizes) + 1) + "|",
+    ]
+    for what in dict.fromkeys(each.what for each in found if each.commits):
+        row = [cells[what, size] for size in sizes]
+        lines.append(
+            f"| {what} | " + " | ".join(f"{each.seconds:.3g} s, {each.mebibytes:.0f} MiB" for each in row) + " |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure, print, and write results.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -190,6 +206,7 @@ def main() -> None:
                 found.append(each)
             counts[str(commits)]["after"] = files(root)
             shutil.rmtree(root)
+    print(table(found))
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "cairn": version("cairn-store")}
     options.out.write_text(
         json.dumps({"machine": machine, "files": counts, "measured": [asdict(each) for each in found]}, indent=1) + "\n"
