@@ -9,7 +9,7 @@ looking again at what is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cairn.errors import Conflict, Damaged, Dropped, NotFound
@@ -184,7 +184,8 @@ def undrop(core: Core, run: Run, targets: list[Commit]) -> list[Commit]:
         fields = {"commits": [target.id for target in targets], "only": None}
         core.journal.append(run.log, lease, "undrop", fields, lambda: run.refresh().check_has(targets))
         run.refresh()
-        return [run.state.commits[target.id] for target in targets]
+        # The run may have been deleted and begun anew by now.
+        return [run.state.commits.get(target.id) or replace(target, dropped=()) for target in targets]
 
 
 def _publish(core: Core, run: Run, base: Base, manifest: BlobRef, note: Note, packs: list[str], lease: Lease) -> Commit:
