@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
 from tests.races.scenes import Builder, Scene, build, build_with_copies, build_with_needed_trash, build_with_trash
 
+import cairn.store
 from cairn.io import leases
+
+# Operations are imported where they are used. One that is first imported while a test has replaced what it imports
+# would keep the replacement for ever.
+for _module in pkgutil.iter_modules(cairn.store.__path__, "cairn.store."):
+    importlib.import_module(_module.name)
 
 
 @pytest.fixture(scope="session")
