@@ -26,6 +26,7 @@ UNKNOWN = -2
 """A parent that is no row: it belongs to another run, or its entry cannot be read."""
 
 _CACHED = 2048
+_SEARCHES = 64
 _BATCH = 64
 _LARGEST_BATCH = 4096
 
@@ -82,6 +83,8 @@ class Commits(Mapping[str, Commit]):
         self._settled = len(self.rows)
         """Rows before this one came as a whole and are searched; later ones are in `_places`."""
         self._places: dict[bytes, int] = {}
+        self._came_as_a_whole = self._settled
+        self._searches = 0
         self._cache: dict[int, Commit] = {}
         self._provenance: tuple[str, Mapping[str, Any]] = ("", {})
         """That of the last commit that was read, and its spelling."""
@@ -255,7 +258,7 @@ class Commits(Mapping[str, Commit]):
 
     def _reread(self, metric: str) -> Column:
         rows, values = array("q"), array("d")
-        for row, commit in enumerate(self.values_at(range(self._settled))):
+        for row, commit in enumerate(self.values_at(range(self._came_as_a_whole))):
             if metric in commit.metrics:
                 rows.append(row)
                 values.append(float(commit.metrics[metric]))
@@ -287,8 +290,19 @@ class Commits(Mapping[str, Commit]):
         """Return the last row from `begin` on that has an id."""
         row = self._places.get(raw)
         if row is None and len(raw) == ID_BYTES and begin < self._settled:
+            self._searches += 1
+            if self._searches > _SEARCHES:
+                self._place_all()
+                return self._find(raw, begin)
             row = next(self._search(raw, begin, self._settled), None)
         return row if row is not None and row >= begin else None
+
+    def _place_all(self) -> None:
+        """Enter every row in `_places`: a search is cheap, a hundred thousand of them are not."""
+        ids = self.rows.ids
+        places = {bytes(ids[row * ID_BYTES : (row + 1) * ID_BYTES]): row for row in range(self._settled)}
+        places.update(self._places)
+        self._places, self._settled = places, 0
 
     def _search(self, raw: bytes, begin: int, end: int) -> Iterator[int]:
         """Yield the rows of a range whose ids begin with bytes; the last row first."""
