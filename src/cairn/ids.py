@@ -25,11 +25,11 @@ class BlobRef(NamedTuple):
     size: int
 
 
-def blob_id(data: Buffer) -> str:
-    """Hash bytes; large ones on all cores."""
+def blob_id(data: Buffer, threads: int | None = None) -> str:
+    """Hash bytes; large ones on all cores, or on so many."""
     view = memoryview(data).cast("B")
-    threads = blake3.AUTO if view.nbytes >= PARALLEL_BYTES else 1
-    return blake3(view, max_threads=threads).hexdigest()
+    most = (threads or blake3.AUTO) if view.nbytes >= PARALLEL_BYTES else 1
+    return blake3(view, max_threads=most).hexdigest()
 
 
 def is_id(text: object) -> bool:

@@ -45,6 +45,10 @@ class Value(Protocol):
     def nbytes(self) -> int:
         """The size of all in bytes; never 0."""
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can change the bytes while they are stored."""
+
     def data(self) -> memoryview:
         """Return the bytes, flat."""
 
@@ -75,7 +79,11 @@ class Intake:
     counts: nothing is kept or written.
     """
 
-    def __init__(self, disk: Disk, layout: Layout, blobs: Blobs, write_id: str | None) -> None:
+    def __init__(
+        self, disk: Disk, layout: Layout, blobs: Blobs, write_id: str | None, threads: int | None = None
+    ) -> None:
+        """Hash on so many cores, or on all."""
+        self._threads = threads
         self._disk, self._layout, self._blobs = disk, layout, blobs
         self._write_id = write_id or ""
         self._counts = write_id is None
@@ -118,7 +126,7 @@ class Intake:
         self, gather: Gather, data: memoryview, itemsize: int, words: str, fetch: Callable[[], memoryview]
     ) -> BlobRef:
         """Store bytes that nobody changes as one blob; `fetch` returns them again."""
-        ref = BlobRef(blob_id(data), data.nbytes)
+        ref = BlobRef(blob_id(data, self._threads), data.nbytes)
         with self._guard:
             gather.passed()
             if not self._is_shared(ref):
@@ -168,7 +176,7 @@ class Intake:
         refs = []
         for start, stop in cut(value.nbytes):
             gather.passed()
-            ref = BlobRef(blob_id(view[start:stop]), stop - start)
+            ref = BlobRef(blob_id(view[start:stop], self._threads), stop - start)
             if not self._is_shared(ref):
                 # Hashed again from a copy: the array may be changing.
                 blob = private(view[start:stop])

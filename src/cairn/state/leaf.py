@@ -14,7 +14,7 @@ class Leaf:
     It refers to the value, so the memory of a tensor is not given back and used anew while addresses are compared.
     """
 
-    __slots__ = ("_component", "_dtype", "_keys", "_value", "after", "before", "itemsize", "nbytes")
+    __slots__ = ("_component", "_dtype", "_keys", "_private", "_value", "after", "before", "itemsize", "nbytes")
 
     def __init__(
         self, value: Any, dtype: str, component: str, keys: tuple[object, ...], before: bytes, after: bytes
@@ -24,6 +24,7 @@ class Leaf:
         self._dtype = dtype
         self._component = component
         self._keys = keys
+        self._private = memoryview(value) if isinstance(value, bytes) else None
         self.before = before
         self.after = after
         self.itemsize = 1 if isinstance(value, bytes) else value.dtype.itemsize
@@ -34,11 +35,18 @@ class Leaf:
         """The value's place, as `cairn.state.paths` spells it for people."""
         return paths.readable(self._component, self._keys)
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can change the bytes while they are stored."""
+        return self._private is not None
+
     def data(self) -> memoryview:
         """The bytes as stored: C order, little-endian, flat; a copy is made only if the memory is not so, and now."""
-        if isinstance(self._value, bytes):
-            return memoryview(self._value)
-        return data_of(self._value, self._dtype)
+        return data_of(self._value, self._dtype) if self._private is None else self._private
+
+    def freeze(self, data: memoryview) -> None:
+        """From now on the bytes are these, which nobody changes: a copy of what `data` returned."""
+        self._private = data
 
     def __repr__(self) -> str:
         return f"Leaf({self.path}, {self.nbytes} bytes)"

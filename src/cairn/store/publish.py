@@ -79,8 +79,12 @@ def commit(
     sketch: Sketch,
     note: Note,
     advance: Callable[[int], None] = lambda nbytes: None,
+    threads: int | None = None,
 ) -> Published:
-    """Publish a state as the next commit of a run. Raises Conflict when the run moved or the step exists."""
+    """Publish a state as the next commit of a run, hashing on so many cores, or on all.
+
+    Raises Conflict when the run moved or the step exists.
+    """
     with explained("committing", core.layout.root), leased(core.disk, core.layout, "commit") as lease:
         run = core.journal.run(run_name)
         run.check_tip()
@@ -88,7 +92,7 @@ def commit(
         catch_up(core)
         parent = run.state.commits.get(base.parent or "")
         core.blobs.durable.update(parent.packs if parent else ())
-        intake = Intake(core.disk, core.layout, core.blobs, lease.write_id)
+        intake = Intake(core.disk, core.layout, core.blobs, lease.write_id, threads)
         content = take_in(intake, sketch, advance, lease.renew)
         try:
             check_step(run.refresh(), content.manifest, note.step, base)
