@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from blake3 import blake3
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
-PARALLEL_BYTES = 1 << 20
+PARALLEL_BYTES = 1 << 18
 """From this size on one hash is worth several cores."""
 
 
@@ -28,8 +30,22 @@ class BlobRef(NamedTuple):
 def blob_id(data: Buffer, threads: int | None = None) -> str:
     """Hash bytes; large ones on all cores, or on so many."""
     view = memoryview(data).cast("B")
-    most = (threads or blake3.AUTO) if view.nbytes >= PARALLEL_BYTES else 1
-    return blake3(view, max_threads=most).hexdigest()
+    return blake3(view, max_threads=_most(view.nbytes, threads)).hexdigest()
+
+
+def blob_id_of(parts: Sequence[memoryview], threads: int | None = None) -> str:
+    """Hash the concatenation of bytes; large ones on all cores, or on so many."""
+    hasher = blake3(max_threads=_most(sum(part.nbytes for part in parts), threads))
+    for part in parts:
+        hasher.update(part)
+    return hasher.hexdigest()
+
+
+def _most(nbytes: int, threads: int | None) -> int:
+    if nbytes < PARALLEL_BYTES:
+        return 1
+    # A pool of threads for one hash costs more than the machine's own, which is always there.
+    return blake3.AUTO if threads is None or threads >= (os.cpu_count() or 1) else threads
 
 
 def is_id(text: object) -> bool:

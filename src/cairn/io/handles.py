@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from cairn.io.disk import Disk
 
+BLOCK_BYTES = 4096
+"""Where and how many bytes may be written past the page cache: at multiples of this."""
 _READ_BYTES = 1 << 30
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -24,7 +26,15 @@ class NewFile:
     def __init__(self, disk: Disk, path: Path, descriptor: int) -> None:
         self._disk = disk
         self._descriptor = descriptor
+        self._bypasses = False
         self.path = path
+
+    def bypass_cache(self) -> None:
+        """Let `write_at` go past the page cache where place, size and memory allow it, if the file system can.
+
+        Bytes that are written once and not read soon would only push out of it what is needed.
+        """
+        self._bypasses = self._set_direct(True)
 
     def write(self, data: Buffer) -> None:
         """Append all the bytes; short writes go on."""
@@ -38,12 +48,34 @@ class NewFile:
         self.write(b"".join(pieces))
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write all the bytes at a place that was reserved earlier."""
+        """Write all the bytes at a place."""
         self._disk.step("write", self.path)
         view = memoryview(data).cast("B")
+        if self._bypasses and (offset % BLOCK_BYTES or view.nbytes % BLOCK_BYTES):
+            self._through_cache()
         while view:
-            count = os.pwrite(self._descriptor, view, offset)
-            view, offset = view[count:], offset + count
+            try:
+                count = os.pwrite(self._descriptor, view, offset)
+            except OSError as error:
+                if not self._bypasses or error.errno != errno.EINVAL:
+                    raise
+                # This device wants larger blocks, or this file system takes the flag and refuses the writes.
+                self._through_cache()
+            else:
+                view, offset = view[count:], offset + count
+
+    def _through_cache(self) -> None:
+        self._set_direct(False)
+        self._bypasses = False
+
+    def _set_direct(self, on: bool) -> bool:
+        flag = getattr(os, "O_DIRECT", 0)
+        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | flag if on else flags & ~flag)
+        except OSError:
+            return False
+        return on and flag != 0
 
     def skip(self, size: int) -> None:
         """Leave a hole of this size to be filled by `write_at`."""

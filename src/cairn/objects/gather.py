@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cairn.objects.writer import NewBlob, PackWriter
+from cairn.ids import BlobRef
+from cairn.objects.writer import NewBlob, PackWriter, private
 
 OWN_PACK_BYTES = 16 << 20
 """From this many new bytes on a component gets packs of its own."""
@@ -34,6 +35,9 @@ class Gather:
         self._new = 0
         self._bytes = 0
         self._writer: PackWriter | None = None
+        self._copied: NewBlob | None = None
+        self.expects_new = False
+        """Whether the last piece was new: then the next one will be, more often than not."""
         self.pending: list[tuple[int, NewBlob]] = []
         """Blobs that no pack has yet, with the size of their elements."""
 
@@ -41,17 +45,41 @@ class Gather:
         """Learn of more pieces to come."""
         self._pieces += pieces
 
-    def passed(self) -> None:
-        """Count a piece, new or known."""
+    def passed(self, *, known: bool) -> None:
+        """Count a piece."""
         self._seen += 1
+        self.expects_new = not known
 
     def add(self, itemsize: int, blob: NewBlob) -> None:
-        """Take a new blob."""
-        self._new += 1
-        self._bytes += blob.ref.size
-        self.pending.append((itemsize, blob))
-        if self._writer is not None or self._bytes >= OWN_PACK_BYTES:
-            self._stream()
+        """Take a new blob, whose bytes nobody changes."""
+        if self._writer is None:
+            self._hold(itemsize, blob)
+        else:
+            self._room(blob.ref.size).add(blob)
+            self._new += 1
+
+    def copy(self, data: memoryview, threads: int | None) -> BlobRef:
+        """Copy bytes that somebody may be changing, and hash the copy; `keep` or `discard` it next."""
+        if self._writer is None and self._bytes + data.nbytes < OWN_PACK_BYTES:
+            self._copied = private(data, threads)
+            return self._copied.ref
+        self._begin()
+        return self._room(data.nbytes).copy(data, threads)
+
+    def keep(self, itemsize: int, ref: BlobRef) -> None:
+        """Take what was copied as a new blob."""
+        if self._copied is not None:
+            self._hold(itemsize, self._copied)
+            self._copied = None
+        elif self._writer is not None:
+            self._writer.keep(ref)
+            self._new += 1
+
+    def discard(self) -> None:
+        """Forget what was copied."""
+        self._copied = None
+        if self._writer is not None:
+            self._writer.discard()
 
     def finish(self) -> list[tuple[int, NewBlob]]:
         """Finish the component's own packs; return the blobs that are to share a pack with others."""
@@ -64,14 +92,26 @@ class Gather:
         if self._writer is not None:
             self._writer.abandon()
 
-    def _stream(self) -> None:
-        for _, blob in self.pending:
-            if self._writer is not None and not self._writer.has_room(blob.ref.size):
-                self._close()
-            if self._writer is None:
-                self._writer = self._packs.start_pack(self._expected())
-            self._writer.add(blob)
+    def _hold(self, itemsize: int, blob: NewBlob) -> None:
+        self._new += 1
+        self._bytes += blob.ref.size
+        self.pending.append((itemsize, blob))
+        if self._bytes >= OWN_PACK_BYTES:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Let what is pending go into a pack of this component alone."""
+        for _, held in self.pending:
+            self._room(held.ref.size).add(held)
         self.pending = []
+
+    def _room(self, size: int) -> PackWriter:
+        """A pack that has room for a blob of this size."""
+        if self._writer is not None and not self._writer.has_room(size):
+            self._close()
+        if self._writer is None:
+            self._writer = self._packs.start_pack(self._expected())
+        return self._writer
 
     def _expected(self) -> int:
         """How many blobs the next pack's header should have room for; a pack that is full is followed by another."""
@@ -83,6 +123,9 @@ class Gather:
     def _close(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
+            if writer.is_empty:
+                writer.abandon()
+                return
             try:
                 pack_id = writer.finish()
             except BaseException:

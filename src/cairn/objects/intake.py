@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from cairn.errors import CairnError, Damaged
 from cairn.ids import BlobRef, blob_id
 from cairn.io.disk import Disk
+from cairn.io.handles import BLOCK_BYTES
 from cairn.io.layout import Layout
 from cairn.objects.blobs import Blobs
 from cairn.objects.cutting import cut
@@ -26,6 +27,8 @@ from cairn.objects.reader import read_header
 from cairn.objects.writer import NewBlob, PackWriter, private, write_pack
 
 _ATTEMPTS = 8
+_SHARED_BYTES = 64 << 20
+"""From this many new bytes on, small components do not wait for the trees, which would have them all in memory."""
 
 V = TypeVar("V", bound="Value")
 
@@ -57,7 +60,7 @@ class Value(Protocol):
 class _Origin:
     """Where a blob's bytes can be had again, should its pack be lost before the commit is published."""
 
-    words: str
+    words: Callable[[], str]
     fetch: Callable[[], memoryview]
     itemsize: int
     is_tree: bool = False
@@ -66,7 +69,7 @@ class _Origin:
         blob = private(self.fetch())
         if blob.ref != ref:
             raise CairnError(
-                f"{self.words} changed while it was being committed: expected bytes that hash to {ref.id}, found "
+                f"{self.words()} changed while it was being committed: expected bytes that hash to {ref.id}, found "
                 f"{blob.ref.id}; nothing was published, commit again"
             )
         return blob
@@ -106,7 +109,7 @@ class Intake:
         refs: dict[V, tuple[BlobRef, ...]] = {}
         gather = self.gather(sum(len(cut(value.nbytes)) for value in values))
         try:
-            for value in sorted(values, key=lambda value: -value.itemsize):
+            for value in sorted(values, key=_order):
                 refs[value] = self._value(value, gather)
             self.gathered(gather)
         except BaseException:
@@ -121,6 +124,9 @@ class Intake:
     def gathered(self, gather: Gather) -> None:
         """End a component."""
         self._shared += gather.finish()
+        if sum(blob.ref.size for _, blob in self._shared) >= _SHARED_BYTES:
+            self._write_shared(self._shared, [])
+            self._shared = []
 
     def put(
         self, gather: Gather, data: memoryview, itemsize: int, words: str, fetch: Callable[[], memoryview]
@@ -128,19 +134,20 @@ class Intake:
         """Store bytes that nobody changes as one blob; `fetch` returns them again."""
         ref = BlobRef(blob_id(data, self._threads), data.nbytes)
         with self._guard:
-            gather.passed()
-            if not self._is_shared(ref):
+            known = self._is_shared(ref)
+            gather.passed(known=known)
+            if not known:
                 self._add(gather, itemsize, NewBlob(ref, data))
-            self._origins.setdefault(ref, _Origin(words, fetch, itemsize))
+            self._origins.setdefault(ref, _Origin(lambda: words, fetch, itemsize))
         return ref
 
     def tree(self, data: bytes) -> BlobRef:
         """Store a tree."""
         ref = BlobRef(blob_id(data), len(data))
-        self._origins.setdefault(ref, _Origin("a tree", lambda: memoryview(data), 0, is_tree=True))
+        self._origins.setdefault(ref, _Origin(lambda: "a tree", lambda: memoryview(data), 0, is_tree=True))
         if not self._is_shared(ref):
             blob = NewBlob(ref, memoryview(data))
-            self._hold(blob)
+            self._hold(ref)
             if not self._counts:
                 self._trees.append(blob)
         return ref
@@ -175,17 +182,35 @@ class Intake:
         view = value.data()
         refs = []
         for start, stop in cut(value.nbytes):
-            gather.passed()
-            ref = BlobRef(blob_id(view[start:stop], self._threads), stop - start)
-            if not self._is_shared(ref):
-                # Hashed again from a copy: the array may be changing.
-                blob = private(view[start:stop])
-                ref = blob.ref
-                if not self._is_known(ref):
-                    self._add(gather, value.itemsize, blob)
-            self._origins.setdefault(ref, _Origin(value.path, partial(_piece, value, start, stop), value.itemsize))
+            ref = self._piece(value, view[start:stop], gather)
+            if ref not in self._origins:
+                fetch = partial(_piece, value, start, stop)
+                self._origins[ref] = _Origin(lambda: value.path, fetch, value.itemsize)
             refs.append(ref)
         return tuple(refs)
+
+    def _piece(self, value: Value, data: memoryview, gather: Gather) -> BlobRef:
+        """Store one piece of a value: bytes that are new are hashed where they are written from.
+
+        A guess that they are new saves hashing them twice, one that they are not saves the copy.
+        """
+        if value.is_private or self._counts or not gather.expects_new:
+            ref = BlobRef(blob_id(data, self._threads), data.nbytes)
+            known = self._is_shared(ref)
+            if known or value.is_private or self._counts:
+                gather.passed(known=known)
+                if not known:
+                    self._add(gather, value.itemsize, NewBlob(ref, data))
+                return ref
+        ref = gather.copy(data, self._threads)
+        known = self._is_shared(ref)
+        gather.passed(known=known)
+        if known:
+            gather.discard()
+        else:
+            self._hold(ref)
+            gather.keep(value.itemsize, ref)
+        return ref
 
     def _is_shared(self, ref: BlobRef) -> bool:
         known = self._is_known(ref)
@@ -205,13 +230,13 @@ class Intake:
         return True
 
     def _add(self, gather: Gather, itemsize: int, blob: NewBlob) -> None:
-        self._hold(blob)
+        self._hold(blob.ref)
         if not self._counts:
             gather.add(itemsize, blob)
 
-    def _hold(self, blob: NewBlob) -> None:
-        self._held.add(blob.ref.id)
-        self.new_bytes += blob.ref.size
+    def _hold(self, ref: BlobRef) -> None:
+        self._held.add(ref.id)
+        self.new_bytes += ref.size
         self.new_blobs += 1
 
     def _need(self, blob: str, pack_id: str, size: int) -> None:
@@ -265,6 +290,11 @@ def _packfuls(blobs: list[tuple[NewBlob, bool]]) -> Iterator[list[tuple[NewBlob,
         size += blob.ref.size
     if part:
         yield part
+
+
+def _order(value: Value) -> tuple[int, bool]:
+    """Wide elements first, so that each is aligned; whole blocks first, so that they can be written as they lie."""
+    return -value.itemsize, value.nbytes % BLOCK_BYTES != 0
 
 
 def _piece(value: Value, start: int, stop: int) -> memoryview:

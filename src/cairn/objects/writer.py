@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cairn.ids import BlobRef, blob_id
+from cairn.ids import BlobRef, blob_id, blob_id_of
 from cairn.io.disk import Disk
 from cairn.io.layout import Layout
+from cairn.io.stream import Stream
 from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, encode_header, head_bound
-
-_GATHER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +22,10 @@ class NewBlob:
     data: memoryview
 
 
-def private(data: memoryview) -> NewBlob:
+def private(data: memoryview, threads: int | None = None) -> NewBlob:
     """Copy bytes that another thread may be changing, and hash the copy: the id is of the very bytes written."""
     copy = memoryview(bytes(data))
-    return NewBlob(BlobRef(blob_id(copy), copy.nbytes), copy)
+    return NewBlob(BlobRef(blob_id(copy, threads), copy.nbytes), copy)
 
 
 class PackWriter:
@@ -40,13 +39,11 @@ class PackWriter:
         self._write_id, self._serial, self._head = write_id, serial, head
         self._blobs: list[BlobRef] = []
         self._trees = 0
-        self._small: list[memoryview] = []
-        self._small_bytes = 0
         self.bytes = head
         disk.make_folder(layout.tmp)
         self._tmp = layout.temporary(write_id, f"pack-{serial}")
         self._file = disk.create(self._tmp)
-        self._file.skip(head)
+        self._stream = Stream(self._file, head)
 
     @classmethod
     def for_up_to(cls, disk: Disk, layout: Layout, write_id: str, serial: int, *, blobs: int) -> PackWriter:
@@ -59,21 +56,37 @@ class PackWriter:
         return len(self._blobs) < self._most and self.bytes + size <= MAX_BYTES
 
     def add(self, blob: NewBlob, *, is_tree: bool = False) -> None:
-        """Append a blob; trees come last."""
-        self._blobs.append(blob.ref)
-        self._trees += is_tree
-        self.bytes += blob.ref.size
-        self._small.append(blob.data)
-        self._small_bytes += blob.ref.size
-        if self._small_bytes >= _GATHER_BYTES:
-            self._flush()
+        """Append a blob; trees come last. Its bytes must stay until the pack is finished."""
+        self._stream.write(blob.data)
+        self._note(blob.ref, is_tree)
+
+    def copy(self, data: memoryview, threads: int | None) -> BlobRef:
+        """Copy bytes that somebody may be changing to where they are written from, and hash the copy.
+
+        They become a blob of the pack by `keep`; `discard` takes them back.
+        """
+        return BlobRef(blob_id_of(self._stream.put(data), threads), data.nbytes)
+
+    def keep(self, ref: BlobRef) -> None:
+        """Append what was copied."""
+        self._stream.keep()
+        self._note(ref, False)
+
+    def discard(self) -> None:
+        """Take back what was copied."""
+        self._stream.discard()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no blob was added."""
+        return not self._blobs
 
     def finish(self) -> str:
         """Write the header, make the pack durable and give it its name; return its id.
 
         The name is made durable by `presence.secure`, before anything needs it.
         """
-        self._flush()
+        self._stream.finish()
         pack_id, head = encode_header(
             self._blobs, trees=self._trees, write_id=self._write_id, serial=self._serial, reserved=self._head
         )
@@ -88,16 +101,14 @@ class PackWriter:
 
     def abandon(self) -> None:
         """Remove what was written."""
+        self._stream.abandon()
         self._file.close()
         self._disk.unlink(self._tmp)
 
-    def _flush(self) -> None:
-        if len(self._small) == 1:
-            self._file.write(self._small[0])
-        elif self._small:
-            self._file.write_many(self._small)
-        self._small.clear()
-        self._small_bytes = 0
+    def _note(self, ref: BlobRef, is_tree: bool) -> None:
+        self._blobs.append(ref)
+        self._trees += is_tree
+        self.bytes += ref.size
 
 
 def write_pack(
