@@ -93,6 +93,15 @@ class Blobs:
                     return self._readers[pack_id]
             return self._look_everywhere(blob) if everywhere else None
 
+    def absent(self, blobs: Sequence[str]) -> set[str]:
+        """Return those of many blobs that `find` finds in no pack; the index is asked once for all."""
+        with self._guard:
+            unknown = [blob for blob in blobs if blob not in self._where]
+            if not unknown:
+                return set()
+            self.fill_index()
+            return set(unknown) - self._index.known(unknown)
+
     def note_damage(self, copies: Iterable[tuple[str, str]], *, all_there_is: bool = False) -> None:
         """Remember wrong copies, blob and pack: these beside those known, or instead of them."""
         found = list(copies)

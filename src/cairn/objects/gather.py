@@ -6,6 +6,7 @@ later drop can remove whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from cairn.ids import BlobRef
@@ -35,7 +36,7 @@ class Gather:
         self._new = 0
         self._bytes = 0
         self._writer: PackWriter | None = None
-        self._copied: NewBlob | None = None
+        self._copied: list[NewBlob] = []
         self.expects_new = False
         """Whether the last piece was new: then the next one will be, more often than not."""
         self.pending: list[tuple[int, NewBlob]] = []
@@ -58,26 +59,28 @@ class Gather:
             self._room(blob.ref.size).add(blob)
             self._new += 1
 
-    def copy(self, data: memoryview, threads: int | None) -> BlobRef:
-        """Copy bytes that somebody may be changing, and hash the copy; `keep` or `discard` it next."""
-        if self._writer is None and self._bytes + data.nbytes < OWN_PACK_BYTES:
-            self._copied = private(data, threads)
-            return self._copied.ref
+    def copy(self, parts: Sequence[memoryview], threads: int | None) -> list[BlobRef]:
+        """Copy bytes that somebody may be changing, and hash the copies; `keep` or `discard` them all next."""
+        size = sum(part.nbytes for part in parts)
+        if self._writer is None and self._bytes + size < OWN_PACK_BYTES:
+            self._copied = [private(part, threads) for part in parts]
+            return [blob.ref for blob in self._copied]
         self._begin()
-        return self._room(data.nbytes).copy(data, threads)
+        return self._room(size, len(parts)).copy(parts, threads)
 
-    def keep(self, itemsize: int, ref: BlobRef) -> None:
-        """Take what was copied as a new blob."""
-        if self._copied is not None:
-            self._hold(itemsize, self._copied)
-            self._copied = None
-        elif self._writer is not None:
-            self._writer.keep(ref)
-            self._new += 1
+    def keep(self, itemsizes: Sequence[int]) -> None:
+        """Take what was copied as new blobs."""
+        if self._writer is None:
+            for itemsize, blob in zip(itemsizes, self._copied, strict=True):
+                self._hold(itemsize, blob)
+        else:
+            self._writer.keep()
+            self._new += len(itemsizes)
+        self._copied = []
 
     def discard(self) -> None:
         """Forget what was copied."""
-        self._copied = None
+        self._copied = []
         if self._writer is not None:
             self._writer.discard()
 
@@ -105,12 +108,12 @@ class Gather:
             self._room(held.ref.size).add(held)
         self.pending = []
 
-    def _room(self, size: int) -> PackWriter:
-        """A pack that has room for a blob of this size."""
-        if self._writer is not None and not self._writer.has_room(size):
+    def _room(self, size: int, blobs: int = 1) -> PackWriter:
+        """A pack that has room for so many blobs, of this size together."""
+        if self._writer is not None and not self._writer.has_room(size, blobs):
             self._close()
         if self._writer is None:
-            self._writer = self._packs.start_pack(self._expected())
+            self._writer = self._packs.start_pack(self._expected() + blobs)
         return self._writer
 
     def _expected(self) -> int:

@@ -86,6 +86,11 @@ class Index:
         rows = self._select("SELECT pack FROM blobs WHERE id = ?", blob)
         return [pack for (pack,) in rows if is_id(pack)]
 
+    def known(self, blobs: Sequence[str]) -> set[str]:
+        """Return those of at most 32 766 blobs that some pack may hold."""
+        marks = ",".join("?" * len(blobs))
+        return {blob for (blob,) in self._select(f"SELECT id FROM blobs WHERE id IN ({marks})", *blobs)}  # noqa: S608 - marks
+
     def lacks(self, pack_ids: Iterable[str]) -> list[str]:
         """Return which of these packs were not entered."""
         return [pack_id for pack_id in pack_ids if not self._select("SELECT 1 FROM packs WHERE id = ?", pack_id)]
@@ -126,14 +131,18 @@ class Index:
 
     def _add_packs(self, known: Sequence[Header]) -> None:
         self.insert("packs", ({"id": h.pack_id, "bytes": h.size, "write_id": h.write_id} for h in known))
-        self.insert(
-            "blobs",
-            (
-                {"id": blob, "pack": header.pack_id, "bytes": place.size, "tree": int(place.is_tree)}
-                for header in known
-                for blob, place in header.places.items()
-            ),
-        )
+        rows = [
+            (blob, header.pack_id, place.size, int(place.is_tree))
+            for header in known
+            for blob, place in header.places.items()
+        ]
+
+        def insert(connection: sqlite3.Connection) -> None:
+            # A commit may have many thousands: this is several times as fast as by the name of each column.
+            with connection:
+                connection.executemany("INSERT OR REPLACE INTO blobs (id, pack, bytes, tree) VALUES (?, ?, ?, ?)", rows)
+
+        self._tolerant(insert, None)
 
     def forget_packs(self, pack_ids: Iterable[str]) -> None:
         """Remove packs and their blobs."""

@@ -8,71 +8,24 @@ few files whatever the number of tensors; a component with much that is new gets
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from cairn.errors import CairnError, Damaged
 from cairn.ids import BlobRef, blob_id
 from cairn.io.disk import Disk
-from cairn.io.handles import BLOCK_BYTES
 from cairn.io.layout import Layout
 from cairn.objects.blobs import Blobs
 from cairn.objects.cutting import cut
 from cairn.objects.gather import Gather
 from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, head_bound
+from cairn.objects.pieces import Origin, Piece, V, together
 from cairn.objects.presence import secure
 from cairn.objects.reader import read_header
-from cairn.objects.writer import NewBlob, PackWriter, private, write_pack
+from cairn.objects.writer import NewBlob, PackWriter, write_pack
 
 _ATTEMPTS = 8
 _SHARED_BYTES = 64 << 20
 """From this many new bytes on, small components do not wait for the trees, which would have them all in memory."""
-
-V = TypeVar("V", bound="Value")
-
-
-class Value(Protocol):
-    """A value of the state whose bytes become blobs."""
-
-    @property
-    def path(self) -> str:
-        """The words for it in messages."""
-
-    @property
-    def itemsize(self) -> int:
-        """The size of one element in bytes."""
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all in bytes; never 0."""
-
-    @property
-    def is_private(self) -> bool:
-        """Whether nobody can change the bytes while they are stored."""
-
-    def data(self) -> memoryview:
-        """Return the bytes, flat."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Where a blob's bytes can be had again, should its pack be lost before the commit is published."""
-
-    words: Callable[[], str]
-    fetch: Callable[[], memoryview]
-    itemsize: int
-    is_tree: bool = False
-
-    def again(self, ref: BlobRef) -> NewBlob:
-        blob = private(self.fetch())
-        if blob.ref != ref:
-            raise CairnError(
-                f"{self.words()} changed while it was being committed: expected bytes that hash to {ref.id}, found "
-                f"{blob.ref.id}; nothing was published, commit again"
-            )
-        return blob
 
 
 class Intake:
@@ -90,7 +43,7 @@ class Intake:
         self._disk, self._layout, self._blobs = disk, layout, blobs
         self._write_id = write_id or ""
         self._counts = write_id is None
-        self._origins: dict[BlobRef, _Origin] = {}
+        self._origins: dict[BlobRef, Origin] = {}
         self._in_pack: dict[str, str] = {}
         self._sizes: dict[str, int] = {}
         self._shared: list[tuple[int, NewBlob]] = []
@@ -106,11 +59,12 @@ class Intake:
 
     def component(self, values: Sequence[V]) -> dict[V, tuple[BlobRef, ...]]:
         """Store the values of one component; return the blobs of each."""
-        refs: dict[V, tuple[BlobRef, ...]] = {}
+        refs: dict[V, tuple[BlobRef, ...]] = dict.fromkeys(values, ())
         gather = self.gather(sum(len(cut(value.nbytes)) for value in values))
         try:
-            for value in sorted(values, key=_order):
-                refs[value] = self._value(value, gather)
+            for pieces in together(values):
+                for piece, ref in zip(pieces, self._take(pieces, gather), strict=True):
+                    refs[piece.value] += (ref,)
             self.gathered(gather)
         except BaseException:
             gather.abandon()
@@ -134,17 +88,15 @@ class Intake:
         """Store bytes that nobody changes as one blob; `fetch` returns them again."""
         ref = BlobRef(blob_id(data, self._threads), data.nbytes)
         with self._guard:
-            known = self._is_shared(ref)
-            gather.passed(known=known)
-            if not known:
-                self._add(gather, itemsize, NewBlob(ref, data))
-            self._origins.setdefault(ref, _Origin(lambda: words, fetch, itemsize))
+            if self._is_new(ref, gather) and not self._counts:
+                gather.add(itemsize, NewBlob(ref, data))
+            self._origins.setdefault(ref, Origin(lambda: words, fetch, itemsize))
         return ref
 
     def tree(self, data: bytes) -> BlobRef:
         """Store a tree."""
         ref = BlobRef(blob_id(data), len(data))
-        self._origins.setdefault(ref, _Origin(lambda: "a tree", lambda: memoryview(data), 0, is_tree=True))
+        self._origins.setdefault(ref, Origin(lambda: "a tree", lambda: memoryview(data), 0, is_tree=True))
         if not self._is_shared(ref):
             blob = NewBlob(ref, memoryview(data))
             self._hold(ref)
@@ -178,49 +130,73 @@ class Intake:
         for blob in header.places:
             self._need(blob, pack_id, header.size)
 
-    def _value(self, value: Value, gather: Gather) -> tuple[BlobRef, ...]:
-        view = value.data()
-        refs = []
-        for start, stop in cut(value.nbytes):
-            ref = self._piece(value, view[start:stop], gather)
-            if ref not in self._origins:
-                fetch = partial(_piece, value, start, stop)
-                self._origins[ref] = _Origin(lambda: value.path, fetch, value.itemsize)
-            refs.append(ref)
-        return tuple(refs)
+    def _take(self, pieces: Sequence[Piece[V]], gather: Gather) -> list[BlobRef]:
+        """Store pieces of values: what is new is hashed where it is written from.
 
-    def _piece(self, value: Value, data: memoryview, gather: Gather) -> BlobRef:
-        """Store one piece of a value: bytes that are new are hashed where they are written from.
-
-        A guess that they are new saves hashing them twice, one that they are not saves the copy.
+        The guess that all of them are new, like those before, saves hashing them twice.
         """
-        if value.is_private or self._counts or not gather.expects_new:
-            ref = BlobRef(blob_id(data, self._threads), data.nbytes)
-            known = self._is_shared(ref)
-            if known or value.is_private or self._counts:
-                gather.passed(known=known)
-                if not known:
-                    self._add(gather, value.itemsize, NewBlob(ref, data))
-                return ref
-        ref = gather.copy(data, self._threads)
-        known = self._is_shared(ref)
-        gather.passed(known=known)
-        if known:
-            gather.discard()
+        guess = gather.expects_new and not self._counts and not pieces[0].value.is_private
+        if guess:
+            refs = gather.copy([piece.data for piece in pieces], self._threads)
         else:
-            self._hold(ref)
-            gather.keep(value.itemsize, ref)
-        return ref
+            refs = [BlobRef(blob_id(piece.data, self._threads), piece.data.nbytes) for piece in pieces]
+        absent = self._blobs.absent([ref.id for ref in refs])
+        new = [self._is_new(ref, gather, absent) for ref in refs]
+        if guess and all(new):
+            gather.keep([piece.value.itemsize for piece in pieces])
+        else:
+            if guess:
+                gather.discard()
+            for number, piece in enumerate(pieces):
+                if new[number]:
+                    refs[number] = self._add_piece(piece, refs[number], gather)
+        for piece, ref in zip(pieces, refs, strict=True):
+            if ref not in self._origins:
+                self._origins[ref] = piece.origin()
+        return refs
 
-    def _is_shared(self, ref: BlobRef) -> bool:
-        known = self._is_known(ref)
+    def _add_piece(self, piece: Piece[V], ref: BlobRef, gather: Gather) -> BlobRef:
+        """Store a piece that was found to be new; it may have changed since."""
+        if piece.value.is_private or self._counts:
+            if not self._counts:
+                gather.add(piece.value.itemsize, NewBlob(ref, piece.data))
+            return ref
+        found = gather.copy([piece.data], self._threads)[0]
+        if found != ref:
+            self._forget(ref)
+            if not self._is_new(found, gather):
+                gather.discard()
+                return found
+        gather.keep([piece.value.itemsize])
+        return found
+
+    def _is_new(self, ref: BlobRef, gather: Gather, absent: Collection[str] = ()) -> bool:
+        """Whether a blob has to be written; if so, it counts as held by this commit."""
+        known = self._is_shared(ref, absent)
+        gather.passed(known=known)
+        if not known:
+            self._hold(ref)
+        return not known
+
+    def _forget(self, ref: BlobRef) -> None:
+        self._held.discard(ref.id)
+        self.new_bytes -= ref.size
+        self.new_blobs -= 1
+
+    def _is_shared(self, ref: BlobRef, absent: Collection[str] = ()) -> bool:
+        known = self._is_known(ref, absent)
         self.shared_bytes += ref.size if known else 0
         return known
 
-    def _is_known(self, ref: BlobRef) -> bool:
-        """Whether the blob needs no writing: held by this commit, or in a pack, which the commit then needs."""
+    def _is_known(self, ref: BlobRef, absent: Collection[str] = ()) -> bool:
+        """Whether the blob needs no writing: held by this commit, or in a pack, which the commit then needs.
+
+        Those in `absent` were looked for in packs already.
+        """
         if ref.id in self._held or ref.id in self._in_pack:
             return True
+        if ref.id in absent:
+            return False
         reader = self._blobs.find(ref.id, everywhere=False)
         if reader is None:
             return False
@@ -228,11 +204,6 @@ class Intake:
             raise Damaged(f"blob {ref.id} in {reader.path}: expected {ref.size} bytes, found another size")
         self._need(ref.id, reader.header.pack_id, reader.header.size)
         return True
-
-    def _add(self, gather: Gather, itemsize: int, blob: NewBlob) -> None:
-        self._hold(blob.ref)
-        if not self._counts:
-            gather.add(itemsize, blob)
 
     def _hold(self, ref: BlobRef) -> None:
         self._held.add(ref.id)
@@ -290,12 +261,3 @@ def _packfuls(blobs: list[tuple[NewBlob, bool]]) -> Iterator[list[tuple[NewBlob,
         size += blob.ref.size
     if part:
         yield part
-
-
-def _order(value: Value) -> tuple[int, bool]:
-    """Wide elements first, so that each is aligned; whole blocks first, so that they can be written as they lie."""
-    return -value.itemsize, value.nbytes % BLOCK_BYTES != 0
-
-
-def _piece(value: Value, start: int, stop: int) -> memoryview:
-    return value.data()[start:stop]

@@ -5,6 +5,7 @@ The file has no header until everything else is in it, so a pack that was cut sh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cairn.ids import BlobRef, blob_id, blob_id_of
@@ -38,6 +39,7 @@ class PackWriter:
         self._most = blobs
         self._write_id, self._serial, self._head = write_id, serial, head
         self._blobs: list[BlobRef] = []
+        self._copied: list[BlobRef] = []
         self._trees = 0
         self.bytes = head
         disk.make_folder(layout.tmp)
@@ -51,26 +53,28 @@ class PackWriter:
         most = min(blobs, MAX_BLOBS)
         return cls(disk, layout, write_id, serial, head=head_bound(most), blobs=most)
 
-    def has_room(self, size: int) -> bool:
-        """Whether a blob of this size still fits."""
-        return len(self._blobs) < self._most and self.bytes + size <= MAX_BYTES
+    def has_room(self, size: int, blobs: int = 1) -> bool:
+        """Whether so many blobs, of this size together, still fit."""
+        return len(self._blobs) + blobs <= self._most and self.bytes + size <= MAX_BYTES
 
     def add(self, blob: NewBlob, *, is_tree: bool = False) -> None:
         """Append a blob; trees come last. Its bytes must stay until the pack is finished."""
         self._stream.write(blob.data)
         self._note(blob.ref, is_tree)
 
-    def copy(self, data: memoryview, threads: int | None) -> BlobRef:
-        """Copy bytes that somebody may be changing to where they are written from, and hash the copy.
+    def copy(self, parts: Sequence[memoryview], threads: int | None) -> list[BlobRef]:
+        """Copy bytes that somebody may be changing to where they are written from, and hash the copies.
 
-        They become a blob of the pack by `keep`; `discard` takes them back.
+        They become blobs of the pack by `keep`; `discard` takes them back.
         """
-        return BlobRef(blob_id_of(self._stream.put(data), threads), data.nbytes)
+        self._copied = [BlobRef(blob_id_of(self._stream.put(part), threads), part.nbytes) for part in parts]
+        return self._copied
 
-    def keep(self, ref: BlobRef) -> None:
+    def keep(self) -> None:
         """Append what was copied."""
         self._stream.keep()
-        self._note(ref, False)
+        for ref in self._copied:
+            self._note(ref, False)
 
     def discard(self) -> None:
         """Take back what was copied."""
