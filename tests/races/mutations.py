@@ -24,6 +24,7 @@ from cairn.io.layout import Layout, Trashed
 from cairn.io.leases import Lease
 from cairn.objects import blobs, intake, presence, writer
 from cairn.objects.intake import Intake
+from cairn.objects.pack import Header
 from cairn.store import publish, securing
 from cairn.store.collecting import Collection
 from cairn.store.compaction import Copies
@@ -161,11 +162,11 @@ def _no_fsync_of_a_folder(name: str) -> Break:
 
 
 def _names_of_others_are_trusted(patch: pytest.MonkeyPatch) -> None:
-    def own(disk: StagedDisk, layout: Layout, *rest: Any) -> str:
-        pack_id = writer.write_pack(disk, layout, *rest)
-        disk.sync_folder(layout.pack(pack_id).parent)
+    def own(disk: StagedDisk, layout: Layout, *rest: Any) -> Header:
+        header = writer.write_pack(disk, layout, *rest)
+        disk.sync_folder(layout.pack(header.pack_id).parent)
         disk.sync_folder(layout.packs)
-        return pack_id
+        return header
 
     patch.setattr(intake, "write_pack", own)
     patch.setattr(presence, "settle", lambda *arguments: None)

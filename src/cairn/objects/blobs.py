@@ -36,6 +36,7 @@ class Blobs:
         self._readers: dict[str, PackReader] = {}
         self._gone: WeakValueDictionary[str, PackReader] = WeakValueDictionary()
         self._where: dict[str, str] = {}
+        self._written: dict[str, Header] = {}
         self._bad: dict[str, set[str]] | None = None
         self._guard = threading.RLock()
 
@@ -147,9 +148,18 @@ class Blobs:
                         self.forget(pack_id)
         return held
 
+    def remember(self, header: Header) -> None:
+        """Learn of a pack that this process just wrote, whose header need not be read."""
+        self._written[header.pack_id] = header
+
+    def header(self, pack_id: str) -> Header:
+        """Return a pack's header. Raises Damaged, and FileNotFoundError when it is gone."""
+        return self._written.get(pack_id) or read_header(self._disk, self._layout.pack(pack_id), pack_id)
+
     def forget(self, pack_id: str) -> None:
         """Close a pack that is no longer in the store, unless it is held. Views of it stay readable."""
         with self._guard:
+            self._written.pop(pack_id, None)
             reader = self._readers.pop(pack_id, None)
             if reader is not None:
                 self._gone[pack_id] = reader
@@ -190,7 +200,7 @@ class Blobs:
 
     def _try(self, path: Path, pack_id: str) -> PackReader | None:
         try:
-            return PackReader(self._disk, path, pack_id, mapped=self.mapped)
+            return PackReader(self._disk, path, pack_id, mapped=self.mapped, header=self._written.pop(pack_id, None))
         except (Damaged, OSError):
             return None
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cairn.ids import BlobRef
+from cairn.objects.pack import Header
 from cairn.objects.writer import NewBlob, PackWriter, private
 
 OWN_PACK_BYTES = 16 << 20
@@ -22,7 +23,7 @@ class Packs(Protocol):
     def start_pack(self, blobs: int) -> PackWriter:
         """Start a pack of about this many blobs."""
 
-    def wrote(self, pack_id: str) -> None:
+    def wrote(self, header: Header) -> None:
         """Take note of a pack that is in place."""
 
 
@@ -130,8 +131,8 @@ class Gather:
                 writer.abandon()
                 return
             try:
-                pack_id = writer.finish()
+                header = writer.finish()
             except BaseException:
                 writer.abandon()
                 raise
-            self._packs.wrote(pack_id)
+            self._packs.wrote(header)

@@ -17,10 +17,9 @@ from cairn.io.layout import Layout
 from cairn.objects.blobs import Blobs
 from cairn.objects.cutting import cut
 from cairn.objects.gather import Gather
-from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, head_bound
+from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, Header, head_bound
 from cairn.objects.pieces import Origin, Piece, V, together
 from cairn.objects.presence import secure
-from cairn.objects.reader import read_header
 from cairn.objects.writer import NewBlob, PackWriter, write_pack
 
 _ATTEMPTS = 8
@@ -124,11 +123,11 @@ class Intake:
         """Start a pack of about this many blobs."""
         return PackWriter.for_up_to(self._disk, self._layout, self._write_id, self._next_serial(), blobs=blobs)
 
-    def wrote(self, pack_id: str) -> None:
+    def wrote(self, header: Header) -> None:
         """Take note of a pack that is in place."""
-        header = read_header(self._disk, self._layout.pack(pack_id), pack_id)
+        self._blobs.remember(header)
         for blob in header.places:
-            self._need(blob, pack_id, header.size)
+            self._need(blob, header.pack_id, header.size)
 
     def _take(self, pieces: Sequence[Piece[V]], gather: Gather) -> list[BlobRef]:
         """Store pieces of values: what is new is hashed where it is written from.
@@ -218,7 +217,7 @@ class Intake:
         ordered = [(blob, False) for _, blob in sorted(blobs, key=lambda item: -item[0])]
         ordered += [(tree, True) for tree in trees]
         for part in _packfuls(ordered):
-            pack_id = write_pack(
+            header = write_pack(
                 self._disk,
                 self._layout,
                 self._write_id,
@@ -226,7 +225,7 @@ class Intake:
                 [blob for blob, is_tree in part if not is_tree],
                 [blob for blob, is_tree in part if is_tree],
             )
-            self.wrote(pack_id)
+            self.wrote(header)
 
     def _next_serial(self) -> int:
         self._serial += 1

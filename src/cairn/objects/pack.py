@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -73,6 +74,16 @@ def encode_header(
         raise ValueError(f"a header of {len(text)} bytes does not fit the {total} reserved")
     head = struct.pack("<Q", total - 8) + text.ljust(total - 8)
     return blob_id(head), head
+
+
+def places(blobs: Sequence[BlobRef], head: int, trees: int) -> dict[str, Place]:
+    """Say where blobs lie that follow a head of this size, the last `trees` of them trees."""
+    found: dict[str, Place] = {}
+    offset, first_tree = head, len(blobs) - trees
+    for number, (blob, size) in enumerate(blobs):
+        found[blob] = Place(offset, size, number >= first_tree)
+        offset += size
+    return found
 
 
 def padded(head: int, data: int) -> int:

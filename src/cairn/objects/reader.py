@@ -39,9 +39,12 @@ class PackReader:
     are read, not mapped. Raises FileNotFoundError when gc took the file away before its first read.
     """
 
-    def __init__(self, disk: Disk, path: Path, pack_id: str, *, mapped: bool = True) -> None:
+    def __init__(
+        self, disk: Disk, path: Path, pack_id: str, *, mapped: bool = True, header: Header | None = None
+    ) -> None:
+        """Open a pack; `header` is what is known to stand in it."""
         self.path = path
-        self.header = read_header(disk, path, pack_id)
+        self.header = header or read_header(disk, path, pack_id)
         self._disk = disk
         self._map: memoryview | None = None
         self._mapped = mapped

@@ -12,7 +12,7 @@ from cairn.ids import BlobRef, blob_id, blob_id_of
 from cairn.io.disk import Disk
 from cairn.io.layout import Layout
 from cairn.io.stream import Stream
-from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, encode_header, head_bound
+from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, Header, encode_header, head_bound, places
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class PackWriter:
         """Whether no blob was added."""
         return not self._blobs
 
-    def finish(self) -> str:
-        """Write the header, make the pack durable and give it its name; return its id.
+    def finish(self) -> Header:
+        """Write the header, make the pack durable and give it its name.
 
         The name is made durable by `presence.secure`, before anything needs it.
         """
@@ -101,7 +101,7 @@ class PackWriter:
         self._disk.make_folder(self._layout.packs)
         self._disk.make_folder(target.parent, sync=False)
         self._disk.rename(self._tmp, target)
-        return pack_id
+        return Header(pack_id, self._write_id, self.bytes, places(self._blobs, self._head, self._trees))
 
     def abandon(self) -> None:
         """Remove what was written."""
@@ -117,8 +117,8 @@ class PackWriter:
 
 def write_pack(
     disk: Disk, layout: Layout, write_id: str, serial: int, blobs: list[NewBlob], trees: list[NewBlob]
-) -> str:
-    """Write a pack whose blobs are all known, with a header of exactly its size; return its id."""
+) -> Header:
+    """Write a pack whose blobs are all known, with a header of exactly its size."""
     refs = [blob.ref for blob in (*blobs, *trees)]
     _, head = encode_header(refs, trees=len(trees), write_id=write_id, serial=serial)
     writer = PackWriter(disk, layout, write_id, serial, head=len(head))

@@ -189,7 +189,7 @@ class Compactor:
             for source, ref, is_tree in blobs:
                 writer.add(NewBlob(ref, source.read(ref)), is_tree=is_tree)
                 self._advance(ref.size)
-            pack_id = writer.finish()
+            pack_id = writer.finish().pack_id
         except BaseException:
             writer.abandon()
             raise

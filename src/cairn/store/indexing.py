@@ -13,7 +13,6 @@ from cairn.ids import is_id
 from cairn.io.entry import Entry
 from cairn.io.log import Log
 from cairn.objects.pack import Header
-from cairn.objects.reader import read_header
 from cairn.state.walk import read_manifest
 from cairn.store.core import Core
 
@@ -65,7 +64,7 @@ def enter_packs(core: Core, pack_ids: Iterable[str]) -> None:
     headers: list[Header] = []
     for pack_id in pack_ids:
         try:
-            headers.append(read_header(core.disk, core.layout.pack(pack_id), pack_id))
+            headers.append(core.blobs.header(pack_id))
         except (Damaged, OSError):
             continue
     core.index.add_packs(headers)

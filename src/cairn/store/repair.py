@@ -230,7 +230,7 @@ class Repairer:
             for good, data in _fetched(work.goods.values()):
                 renew()
                 if writer is not None and not writer.has_room(good.ref.size):
-                    packs.append(writer.finish())
+                    packs.append(writer.finish().pack_id)
                     writer = None
                 if writer is None:
                     room = min(left, MAX_BLOBS)
@@ -238,7 +238,7 @@ class Repairer:
                 writer.add(NewBlob(good.ref, data), is_tree=good.is_tree)
                 left -= 1
             if writer is not None:
-                packs.append(writer.finish())
+                packs.append(writer.finish().pack_id)
         except BaseException:
             if writer is not None:
                 writer.abandon()
