@@ -131,11 +131,12 @@ class Index:
 
     def _add_packs(self, known: Sequence[Header]) -> None:
         self.insert("packs", ({"id": h.pack_id, "bytes": h.size, "write_id": h.write_id} for h in known))
-        rows = [
+        # Sorted, since neighbours lie on one page of the database.
+        rows = sorted(
             (blob, header.pack_id, place.size, int(place.is_tree))
             for header in known
             for blob, place in header.places.items()
-        ]
+        )
 
         def insert(connection: sqlite3.Connection) -> None:
             # A commit may have many thousands: this is several times as fast as by the name of each column.

@@ -18,7 +18,7 @@ from cairn.objects.blobs import Blobs
 from cairn.objects.cutting import cut
 from cairn.objects.gather import Gather
 from cairn.objects.pack import MAX_BLOBS, MAX_BYTES, Header, head_bound
-from cairn.objects.pieces import Origin, Piece, V, together
+from cairn.objects.pieces import Fetched, Origin, Piece, V, again, together
 from cairn.objects.presence import secure
 from cairn.objects.writer import NewBlob, PackWriter, write_pack
 
@@ -58,12 +58,12 @@ class Intake:
 
     def component(self, values: Sequence[V]) -> dict[V, tuple[BlobRef, ...]]:
         """Store the values of one component; return the blobs of each."""
-        refs: dict[V, tuple[BlobRef, ...]] = dict.fromkeys(values, ())
+        refs: dict[V, tuple[BlobRef, ...]] = {}
         gather = self.gather(sum(len(cut(value.nbytes)) for value in values))
         try:
-            for pieces in together(values):
-                for piece, ref in zip(pieces, self._take(pieces, gather), strict=True):
-                    refs[piece.value] += (ref,)
+            for pieces, parts in together(values):
+                for piece, ref in zip(pieces, self._take(pieces, parts, gather), strict=True):
+                    refs[piece.value] = (*refs.get(piece.value, ()), ref)
             self.gathered(gather)
         except BaseException:
             gather.abandon()
@@ -89,18 +89,19 @@ class Intake:
         with self._guard:
             if self._is_new(ref, gather) and not self._counts:
                 gather.add(itemsize, NewBlob(ref, data))
-            self._origins.setdefault(ref, Origin(lambda: words, fetch, itemsize))
+            self._origins.setdefault(ref, Fetched(words, fetch, itemsize))
         return ref
 
     def tree(self, data: bytes) -> BlobRef:
         """Store a tree."""
         ref = BlobRef(blob_id(data), len(data))
-        self._origins.setdefault(ref, Origin(lambda: "a tree", lambda: memoryview(data), 0, is_tree=True))
-        if not self._is_shared(ref):
-            blob = NewBlob(ref, memoryview(data))
+        self._origins.setdefault(ref, Fetched("a tree", lambda: memoryview(data), 0, is_tree=True))
+        if self._is_known(ref):
+            self.shared_bytes += ref.size
+        else:
             self._hold(ref)
             if not self._counts:
-                self._trees.append(blob)
+                self._trees.append(NewBlob(ref, memoryview(data)))
         return ref
 
     def finish(self) -> list[str]:
@@ -129,38 +130,37 @@ class Intake:
         for blob in header.places:
             self._need(blob, header.pack_id, header.size)
 
-    def _take(self, pieces: Sequence[Piece[V]], gather: Gather) -> list[BlobRef]:
+    def _take(self, pieces: Sequence[Piece[V]], parts: Sequence[memoryview], gather: Gather) -> list[BlobRef]:
         """Store pieces of values: what is new is hashed where it is written from.
 
         The guess that all of them are new, like those before, saves hashing them twice.
         """
         guess = gather.expects_new and not self._counts and not pieces[0].value.is_private
         if guess:
-            refs = gather.copy([piece.data for piece in pieces], self._threads)
+            refs = gather.copy(parts, self._threads)
         else:
-            refs = [BlobRef(blob_id(piece.data, self._threads), piece.data.nbytes) for piece in pieces]
+            refs = [BlobRef(blob_id(part, self._threads), part.nbytes) for part in parts]
         absent = self._blobs.absent([ref.id for ref in refs])
         new = [self._is_new(ref, gather, absent) for ref in refs]
         if guess and all(new):
             gather.keep([piece.value.itemsize for piece in pieces])
-        else:
+        elif any(new) or guess:
             if guess:
                 gather.discard()
             for number, piece in enumerate(pieces):
                 if new[number]:
-                    refs[number] = self._add_piece(piece, refs[number], gather)
+                    refs[number] = self._add_piece(piece, parts[number], refs[number], gather)
         for piece, ref in zip(pieces, refs, strict=True):
-            if ref not in self._origins:
-                self._origins[ref] = piece.origin()
+            self._origins.setdefault(ref, piece)
         return refs
 
-    def _add_piece(self, piece: Piece[V], ref: BlobRef, gather: Gather) -> BlobRef:
+    def _add_piece(self, piece: Piece[V], data: memoryview, ref: BlobRef, gather: Gather) -> BlobRef:
         """Store a piece that was found to be new; it may have changed since."""
         if piece.value.is_private or self._counts:
             if not self._counts:
-                gather.add(piece.value.itemsize, NewBlob(ref, piece.data))
+                gather.add(piece.value.itemsize, NewBlob(ref, data))
             return ref
-        found = gather.copy([piece.data], self._threads)[0]
+        found = gather.copy([data], self._threads)[0]
         if found != ref:
             self._forget(ref)
             if not self._is_new(found, gather):
@@ -171,9 +171,11 @@ class Intake:
 
     def _is_new(self, ref: BlobRef, gather: Gather, absent: Collection[str] = ()) -> bool:
         """Whether a blob has to be written; if so, it counts as held by this commit."""
-        known = self._is_shared(ref, absent)
+        known = self._is_known(ref, absent)
         gather.passed(known=known)
-        if not known:
+        if known:
+            self.shared_bytes += ref.size
+        else:
             self._hold(ref)
         return not known
 
@@ -181,11 +183,6 @@ class Intake:
         self._held.discard(ref.id)
         self.new_bytes -= ref.size
         self.new_blobs -= 1
-
-    def _is_shared(self, ref: BlobRef, absent: Collection[str] = ()) -> bool:
-        known = self._is_known(ref, absent)
-        self.shared_bytes += ref.size if known else 0
-        return known
 
     def _is_known(self, ref: BlobRef, absent: Collection[str] = ()) -> bool:
         """Whether the blob needs no writing: held by this commit, or in a pack, which the commit then needs.
@@ -242,8 +239,8 @@ class Intake:
         self._held -= gone
         wanted = {ref: origin for ref, origin in self._origins.items() if ref.id in gone and not self._is_known(ref)}
         self._write_shared(
-            [(origin.itemsize, origin.again(ref)) for ref, origin in wanted.items() if not origin.is_tree],
-            [origin.again(ref) for ref, origin in wanted.items() if origin.is_tree],
+            [(origin.itemsize, again(origin, ref)) for ref, origin in wanted.items() if not origin.is_tree],
+            [again(origin, ref) for ref, origin in wanted.items() if origin.is_tree],
         )
 
 

@@ -42,56 +42,93 @@ class Value(Protocol):
         """Return the bytes, flat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Protocol):
     """Where a blob's bytes can be had again, should its pack be lost before the commit is published."""
 
-    words: Callable[[], str]
-    fetch: Callable[[], memoryview]
-    itemsize: int
-    is_tree: bool = False
+    @property
+    def itemsize(self) -> int:
+        """The size of one element in bytes."""
 
-    def again(self, ref: BlobRef) -> NewBlob:
-        """Return the blob anew. Raises CairnError when its bytes are others now."""
-        blob = private(self.fetch())
-        if blob.ref != ref:
-            raise CairnError(
-                f"{self.words()} changed while it was being committed: expected bytes that hash to {ref.id}, found "
-                f"{blob.ref.id}; nothing was published, commit again"
-            )
-        return blob
+    @property
+    def is_tree(self) -> bool:
+        """Whether the blob is a tree."""
+
+    def words(self) -> str:
+        """The words for it in messages."""
+
+    def fetch(self) -> memoryview:
+        """Return the bytes as they are now."""
 
 
-@dataclass(frozen=True, slots=True)
 class Piece(Generic[V]):
     """A part of a value that becomes one blob."""
 
-    value: V
-    start: int
-    stop: int
-    data: memoryview
+    __slots__ = ("_start", "_stop", "value")
+    is_tree = False
 
-    def origin(self) -> Origin:
-        """Where the bytes can be had again; refers to the value alone, for the bytes may be a copy."""
-        value, start, stop = self.value, self.start, self.stop
-        return Origin(lambda: value.path, lambda: value.data()[start:stop], value.itemsize)
+    def __init__(self, value: V, start: int, stop: int) -> None:
+        self.value, self._start, self._stop = value, start, stop
+
+    @property
+    def itemsize(self) -> int:
+        """The size of one element in bytes."""
+        return self.value.itemsize
+
+    def words(self) -> str:
+        """The words for it in messages."""
+        return self.value.path
+
+    def fetch(self) -> memoryview:
+        """Return the bytes as they are now."""
+        return self.value.data()[self._start : self._stop]
 
 
-def together(values: Iterable[V]) -> Iterator[list[Piece[V]]]:
-    """Cut values into pieces, in the order of a pack; many small ones are dealt with together."""
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Bytes that came without a value."""
+
+    name: str
+    again: Callable[[], memoryview]
+    itemsize: int
+    is_tree: bool = False
+
+    def words(self) -> str:
+        """The words for it in messages."""
+        return self.name
+
+    def fetch(self) -> memoryview:
+        """Return the bytes as they are now."""
+        return self.again()
+
+
+def again(origin: Origin, ref: BlobRef) -> NewBlob:
+    """Make a blob anew. Raises CairnError when its bytes are others now."""
+    blob = private(origin.fetch())
+    if blob.ref != ref:
+        raise CairnError(
+            f"{origin.words()} changed while it was being committed: expected bytes that hash to {ref.id}, found "
+            f"{blob.ref.id}; nothing was published, commit again"
+        )
+    return blob
+
+
+def together(values: Iterable[V]) -> Iterator[tuple[list[Piece[V]], list[memoryview]]]:
+    """Cut values into pieces, in the order of a pack, with their bytes; many small ones are dealt with together."""
     pieces: list[Piece[V]] = []
+    parts: list[memoryview] = []
     size = 0
     for value in sorted(values, key=_order):
         data = value.data()
         for start, stop in cut(value.nbytes):
             full = size + stop - start > _TOGETHER_BYTES or len(pieces) == _TOGETHER
             if pieces and (full or value.is_private != pieces[0].value.is_private):
-                yield pieces
-                pieces, size = [], 0
-            pieces.append(Piece(value, start, stop, data[start:stop]))
+                yield pieces, parts
+                pieces, parts, size = [], [], 0
+            pieces.append(Piece(value, start, stop))
+            parts.append(data[start:stop])
             size += stop - start
     if pieces:
-        yield pieces
+        yield pieces, parts
 
 
 def _order(value: Value) -> tuple[int, bool]:
