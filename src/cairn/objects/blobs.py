@@ -83,6 +83,9 @@ class Blobs:
         `everywhere` also lists all packs and the trash. Without it, copies that were found to be wrong do not count,
         so that a commit of the right bytes writes them anew.
         """
+        reader = self._readers.get(self._where.get(blob, "")) if everywhere else None
+        if reader is not None:
+            return reader
         with self._guard:
             bad = set() if everywhere else self._damage().get(blob, set())
             pack_id = self._where.get(blob)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from cairn.errors import NotFound, UsageError
@@ -18,23 +18,12 @@ from cairn.state.parts import Parts
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
 from cairn.state.reader import Reader
+from cairn.state.source import Fetch, Source
 from cairn.state.stored import StoredFile
 from cairn.state.syntax import Body, Link, Long, Steps, Tensor
 from cairn.state.trees import METADATA, stands_for_itself
 
 __all__ = ["Manifest", "Source", "Tie", "load", "read_manifest"]
-
-
-class Source(Protocol):
-    """Where blobs come from; every byte it returns was checked against its id."""
-
-    def tree(self, ref: BlobRef) -> bytes:
-        """The bytes of a tree. Raises Damaged."""
-        ...
-
-    def data(self, refs: Sequence[BlobRef]) -> memoryview:
-        """The bytes of the pieces one after the other, read-only. Raises Damaged."""
-        ...
 
 
 def read_manifest(ref: BlobRef, source: Source) -> Manifest:
@@ -51,6 +40,7 @@ def load(
     as_numpy: bool = False,
     make: Make | None = None,
     without: Collection[str] = (),
+    threads: int | None = None,
 ) -> dict[str, object]:
     """Load a state, or the components in `only`, in the order it had; arrays are read-only views unless `copy`.
 
@@ -61,13 +51,18 @@ def load(
     reader = Reader(source.tree, None, Parts(without))
     manifest = manifests.read(manifest_ref, reader)
     wanted = choose(manifest, only)
-    tensors = _Known(source, manifest, make or Live(copy, as_numpy))
-    state: dict[str, object] = {}
-    for component in wanted:
-        place, raw = reader.root(manifest.components[component], component)
-        state[component] = Decoder(reader, source, tensors).value(raw, place)
-        tensors.check_ties(place)
-    return state
+
+    def build(fetch: Fetch) -> dict[str, object]:
+        reader.restart()
+        tensors = _Known(fetch, manifest, make or Live(copy, as_numpy))
+        state: dict[str, object] = {}
+        for component in wanted:
+            place, raw = reader.root(manifest.components[component], component)
+            state[component] = Decoder(reader, source, tensors).value(raw, place)
+            tensors.check_ties(place)
+        return state
+
+    return source.fetched(build, threads)
 
 
 def choose(manifest: Manifest, only: Collection[str] | None) -> list[str]:
@@ -181,8 +176,8 @@ _MAPPINGS: dict[str, type[dict[Any, Any]]] = {"OrderedDict": OrderedDict, "Count
 class _Known:
     """The tensors of a state being loaded in order, so a tie always finds what it leads to."""
 
-    def __init__(self, source: Source, manifest: Manifest, make: Make) -> None:
-        self._source = source
+    def __init__(self, fetch: Fetch, manifest: Manifest, make: Make) -> None:
+        self._fetch = fetch
         self._make = make
         self._component = ""
         self._here: dict[Steps, Any] = {}
@@ -195,7 +190,7 @@ class _Known:
             self._component, self._here = place.component, {}
         spot = Spot(place.component, place.steps)
         if spot not in self._missing:
-            made = self._make(node, self._source, place)
+            made = self._make(node, self._fetch, place)
         else:
             self._missing.discard(spot)
             made = self._memory(node, self._of.get(spot, spot), place)
@@ -217,7 +212,7 @@ class _Known:
     def _memory(self, node: Tensor, root: Spot, place: Place) -> Any:
         known = self._shared.get(root)
         if known is None:
-            known = self._shared[root] = (node, self._make(node, self._source, place))
+            known = self._shared[root] = (node, self._make(node, self._fetch, place))
         if known[0] != node or not node.nbytes:
             place.refuse("expected the tensors of a tie to be the same and not empty, found two that differ")
         return known[1]

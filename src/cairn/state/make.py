@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cairn.state import arrays, dtypes, torch_values
 from cairn.state.arrays import Array
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
+from cairn.state.source import Fetch
 from cairn.state.stored import BlobSource
 from cairn.state.syntax import Long, Tensor
 
-Make = Callable[[Tensor, BlobSource, Place], Any]
+Make = Callable[[Tensor, Fetch, Place], Any]
 """Makes what a tensor is loaded as. Raises Damaged."""
 
 
@@ -27,12 +30,36 @@ class Live:
     copy: bool = False
     as_numpy: bool = False
 
-    def __call__(self, node: Tensor, source: BlobSource, place: Place) -> Any:
+    def __call__(self, node: Tensor, fetch: Fetch, place: Place) -> Any:
         """Make a tensor. Raises Damaged, and CairnError when torch is not there."""
         if node.kind is None or self.as_numpy:
-            return array(node, source, place, self.copy)
-        data = data_of(node, source, place) if node.blobs else memoryview(b"")
-        return torch_values.tensor_from(data, node.dtype, node.shape, node.kind, place.path)
+            return self._array(node, fetch, place)
+        tensor, memory = torch_values.fresh(node.dtype, node.shape, node.kind, place.path)
+        if node.blobs:
+            fetch.fill(node.blobs, memory)
+            if arrays.BIG_HOST:
+                fetch.after(lambda: arrays.swap(np.frombuffer(memory, np.uint8), node.dtype))
+        return tensor
+
+    def _array(self, node: Tensor, fetch: Fetch, place: Place) -> Array:
+        name = "U8" if node.dtype in dtypes.PACKED else node.dtype
+        dtype, shape = _dtype(name, node.big, place), dtypes.in_bytes(node.dtype, node.shape)
+        swapped = arrays.is_big(dtype)
+        if node.blobs and not self.copy and not swapped:
+            data = fetch.view(node.blobs)
+            if data is not None and data.nbytes != node.nbytes:
+                place.refuse(f"expected blobs of {node.nbytes} bytes, found {data.nbytes}")
+            view = arrays.view_of(data, dtype, shape) if data is not None else None
+            if view is not None:
+                return view
+        made = np.empty(shape, dtype)
+        if node.blobs:
+            memory = arrays.bytes_of(made)
+            fetch.fill(node.blobs, memory)
+            if swapped:
+                fetch.after(lambda: arrays.swap(np.frombuffer(memory, np.uint8), name))
+        made.flags.writeable = self.copy
+        return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)

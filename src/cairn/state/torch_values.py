@@ -13,8 +13,6 @@ import sys
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from cairn.errors import CairnError
 from cairn.state import arrays, dtypes
 from cairn.state.trees import FROZEN_PARAMETER, PARAMETER, TORCH
@@ -78,8 +76,11 @@ def tensor_bytes(tensor: Any, name: str) -> memoryview:
     return arrays.little(plain.reshape(-1).view(torch.uint8).numpy(), name).data
 
 
-def tensor_from(data: memoryview, name: str, shape: tuple[int, ...], kind: str, path: str) -> Any:
-    """Make a fresh tensor of stored bytes on the CPU. Raises CairnError where torch, or its type, is missing."""
+def fresh(name: str, shape: tuple[int, ...], kind: str, path: str) -> tuple[Any, memoryview]:
+    """Make a tensor on the CPU; return its memory, too, which is to be filled.
+
+    Raises CairnError where torch, or its type, is missing.
+    """
     torch = _torch(path)
     dtype = getattr(torch, dtypes.TORCH_NAMES[name], None)
     if dtype is None:
@@ -88,9 +89,9 @@ def tensor_from(data: memoryview, name: str, shape: tuple[int, ...], kind: str, 
             "upgrade torch, or load with as_numpy=True"
         )
     tensor = _empty(torch, dtype, dtypes.in_bytes(name, shape))
-    if data.nbytes:
-        tensor.reshape(-1).view(torch.uint8).numpy()[:] = arrays.little(np.frombuffer(data, np.uint8), name)
-    return tensor if kind == TORCH else torch.nn.Parameter(tensor, requires_grad=kind == PARAMETER)
+    memory = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
+    made = tensor if kind == TORCH else torch.nn.Parameter(tensor, requires_grad=kind == PARAMETER)
+    return made, memory
 
 
 def _why_unreadable(tensor: Any) -> str | None:

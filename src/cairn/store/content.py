@@ -59,7 +59,7 @@ class _Held:
     """Reads a commit whose packs stay readable for as long as this lives, whatever becomes of their names."""
 
     def __init__(self, core: Core, commit: Commit) -> None:
-        self.tree, self.data = core.tree, core.data
+        self.tree, self.data, self.fetched = core.tree, core.data, core.fetched
         self._packs = core.blobs.hold(commit.packs)
 
 
