@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from cairn.errors import Damaged
@@ -20,6 +21,9 @@ from cairn.objects.reader import PackReader
 from cairn.objects.sweep import Wanted, in_threads, sweep
 
 T = TypeVar("T")
+
+_GROUPS = 64
+"""Into how many parts the work that comes after the reading is cut, for threads."""
 
 
 class Fetch:
@@ -41,10 +45,16 @@ class Fetch:
         return self._blobs.data(refs)
 
     def view(self, refs: Sequence[BlobRef]) -> memoryview | None:
-        """Return blobs as they lie side by side in a mapped pack, to be checked; None where they do not."""
-        found = self._locate(refs[0]) if self._blobs.mapped else None
-        if found is None:
+        """Return blobs as they lie side by side in a mapped pack, to be checked; None where they do not.
+
+        Where packs are mapped, one blob alone always has a view. Raises Damaged.
+        """
+        if not self._blobs.mapped:
             return None
+        found = self._locate(refs[0])
+        if found is None or found[1].is_tree:
+            # Trees are read, not mapped.
+            return self._blobs.data(refs) if len(refs) == 1 else None
         reader, place = found
         start, stop = place.offset, place.offset
         wanted = []
@@ -57,7 +67,7 @@ class Fetch:
         try:
             view = reader.bytes_at(start, stop - start)
         except (FileNotFoundError, Damaged):
-            return None
+            return self._blobs.data(refs)
         self._wanted[reader] += wanted
         return view
 
@@ -82,7 +92,9 @@ class Fetch:
         """Read and check everything; return the blobs that were wrong, or not where they had been."""
         wrong = sweep(self._disk, self._wanted, self._threads)
         if not wrong:
-            in_threads(self._after, self._threads)
+            step = -(-len(self._after) // _GROUPS) or 1
+            groups = [self._after[at : at + step] for at in range(0, len(self._after), step)]
+            in_threads([partial(_do_all, group) for group in groups], self._threads)
         return wrong
 
     def _locate(self, ref: BlobRef) -> tuple[PackReader, Place] | None:
@@ -94,6 +106,11 @@ class Fetch:
             return None
         place = reader.header.places[ref.id]
         return (reader, place) if place.size == ref.size else None
+
+
+def _do_all(group: Sequence[Callable[[], None]]) -> None:
+    for do in group:
+        do()
 
 
 def fetched(blobs: Blobs, disk: Disk, build: Callable[[Fetch], T], threads: int | None = None) -> T:

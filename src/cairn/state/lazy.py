@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from cairn.errors import Dropped
 from cairn.ids import BlobRef
 from cairn.state import manifest as manifests
-from cairn.state.decode import Decoder, live_key, load
-from cairn.state.make import Live
+from cairn.state.decode import Decoder, load
+from cairn.state.make import Live, live_key
 from cairn.state.manifest import Manifest, Spot
 from cairn.state.opened import Opened
 from cairn.state.parts import Parts

@@ -91,6 +91,20 @@ def scalar(node: Scalar, place: Place) -> object:
     return arrays.scalar_from(node.data, _dtype(node.dtype, False, place), node.dtype)
 
 
+def live_key(key: object, place: Place) -> object:
+    """The key of a mapping as Python has it: numpy scalars made, also inside tuples. Raises Damaged."""
+    if isinstance(key, Scalar):
+        made = scalar(key, place)
+        try:
+            hash(made)
+        except (TypeError, ValueError):
+            place.refuse(f"expected a key that can be hashed, found {key}")
+        return made
+    if type(key) is tuple:
+        return tuple([live_key(item, place) for item in key])
+    return key
+
+
 def data_of(node: Tensor | Long, source: BlobSource, place: Place) -> memoryview:
     """The bytes of the blobs of a node. Raises Damaged."""
     data = source.data(node.blobs)

@@ -18,6 +18,7 @@ from cairn.state import arrays, dtypes
 from cairn.state.trees import FROZEN_PARAMETER, PARAMETER, TORCH
 
 _NAMES = {f"torch.{attribute}": name for name, attribute in dtypes.TORCH_NAMES.items()}
+_RAW = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 _NO_MEMORY = "expected a tensor whose memory can be read, found one {}; store value.clone() of one that has its values"
 
 
@@ -92,6 +93,28 @@ def fresh(name: str, shape: tuple[int, ...], kind: str, path: str) -> tuple[Any,
     memory = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
     made = tensor if kind == TORCH else torch.nn.Parameter(tensor, requires_grad=kind == PARAMETER)
     return made, memory
+
+
+def raw_elements(tensor: Any) -> arrays.Array | None:
+    """The elements of a tensor as integers, where they lie; None where only torch can write them."""
+    if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
+        return None
+    torch: Any = sys.modules["torch"]
+    plain, raw = tensor.detach(), _RAW.get(tensor.dtype.itemsize)
+    found: arrays.Array = (plain.view(getattr(torch, raw)) if raw else plain).numpy()
+    return found
+
+
+def assign(target: Any, values: Any) -> None:
+    """Give a tensor the values of another one of its dtype and shape, wherever it lies."""
+    target.detach().copy_(values)
+
+
+def extent(tensor: Any) -> tuple[int, int]:
+    """The first address of a tensor's memory on its device, and the one behind the last."""
+    last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size()
 
 
 def _why_unreadable(tensor: Any) -> str | None:

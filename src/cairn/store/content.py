@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import Dropped, NotFound, UsageError
+from cairn.errors import Damaged, Dropped, NotFound, UsageError
 from cairn.history.commit import Commit
 from cairn.ids import BlobRef
 from cairn.io.leases import reading
@@ -30,6 +31,8 @@ def load(
     as_numpy: bool = False,
     make: Make | None = None,
     gaps: bool = False,
+    into: Mapping[str, object] | None = None,
+    threads: int | None = None,
 ) -> dict[str, Any]:
     """Return a commit's state. Raises Dropped for content that is no longer kept, unless `only` leaves it out.
 
@@ -37,13 +40,35 @@ def load(
     """
     from cairn.state import decode
 
-    with reading(core.disk, core.layout, "load"), kept(core, commit):
+    if into is not None and (copy or as_numpy):
+        raise UsageError("into: expected neither copy= nor as_numpy= beside it: its tensors are what they are")
+    with reading(core.disk, core.layout, "load"), kept(core, commit), _undefined(core, into):
         source = prepare(core, commit)
         manifest = decode.read_manifest(commit.root, source)
         wanted = _check_only(commit, manifest.components, only)
         _check_kept(commit, wanted, gaps=gaps)
-        without = commit.dropped
-        return decode.load(commit.root, source, wanted, copy, as_numpy=as_numpy, make=make, without=without)
+        return decode.load(
+            commit.root,
+            source,
+            wanted if only is not None else None,
+            copy,
+            as_numpy=as_numpy,
+            make=make,
+            without=commit.dropped,
+            into=into,
+            threads=threads,
+        )
+
+
+@contextmanager
+def _undefined(core: Core, into: Mapping[str, object] | None) -> Iterator[None]:
+    """Say what became of `into` where packs cannot be mapped, and so are not checked before they are copied."""
+    try:
+        yield
+    except Damaged as error:
+        if into is None or core.blobs.mapped:
+            raise
+        raise Damaged(f"{error}; what `into` holds is now undefined: load another commit into them") from error
 
 
 def open_lazily(core: Core, commit: Commit, *, as_numpy: bool = False) -> Mapping[str, Any]:

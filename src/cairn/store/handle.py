@@ -162,17 +162,26 @@ class RunHandle:
         only: Collection[str] | None = None,
         copy: bool = False,
         as_numpy: bool = False,
+        into: Mapping[str, object] | None = None,
+        threads: int | None = None,
     ) -> dict[str, Any]:
         """Return a commit's state, the tip's unless a step is named, with every hash checked.
 
         Arrays are read-only views of the store unless `copy`. Where torch tensors were committed, they come back: on
         the CPU, always fresh copies, for torch has no read-only ones; with `as_numpy` they are arrays, and torch is
-        not needed. `only` names the components to load.
+        not needed. `only` names the components to load, `threads` bounds the cores that this takes.
+
+        With `into`, a state, its arrays and torch tensors are filled and returned in the place of new ones. They must
+        be at the places, of the types and shapes, and tied as in the commit, each with a memory of its own: else
+        UsageError is raised, and, as when something is Damaged, none of them is changed, unless the store is on a
+        network file system. Values of `into` that are no tensors do not count.
         """
         from cairn.store import content
 
         with explained("loading", self._core.layout.root):
-            return content.load(self._core, self.at(step), only, copy=copy, as_numpy=as_numpy)
+            return content.load(
+                self._core, self.at(step), only, copy=copy, as_numpy=as_numpy, into=into, threads=threads
+            )
 
     def open(self, *, step: int | None = None, as_numpy: bool = False) -> Mapping[str, Any]:
         """Return a commit's state as a mapping that reads and checks a value when it is touched; see `load`."""
@@ -188,8 +197,10 @@ class RunHandle:
         only: Collection[str] | None = None,
         copy: bool = False,
         as_numpy: bool = False,
+        into: Mapping[str, object] | None = None,
+        threads: int | None = None,
     ) -> dict[str, Any]:
-        """Load a commit, and let the next commit continue from it.
+        """Load a commit, as `load` does, and let the next commit continue from it.
 
         Changes nothing by itself. When training then takes another way than before, the way left behind stays
         in the store as an attempt.
@@ -203,7 +214,7 @@ class RunHandle:
             if step is None and base.tip != commit.id:
                 raise Conflict(f"run {self.name!r} moved while it was being resumed; resume again")
             with explained("loading", self._core.layout.root):
-                state = content.load(self._core, commit, only, copy=copy, as_numpy=as_numpy)
+                state = content.load(self._core, commit, only, copy=copy, as_numpy=as_numpy, into=into, threads=threads)
             self._base = base
             return state
 
