@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cairn.errors import CairnError
 from cairn.state import paths
-from cairn.state.tensors import data_of
+from cairn.state.tensors import Refused, data_of, is_immutable
 
 
 class Leaf:
@@ -38,11 +39,20 @@ class Leaf:
     @property
     def is_private(self) -> bool:
         """Whether nobody can change the bytes while they are stored."""
-        return self._private is not None
+        return self._private is not None or is_immutable(self._value)
 
     def data(self) -> memoryview:
-        """The bytes as stored: C order, little-endian, flat; a copy is made only if the memory is not so, and now."""
-        return data_of(self._value, self._dtype) if self._private is None else self._private
+        """The bytes as stored: C order, little-endian, flat; a copy is made only if the memory is not so, and now.
+
+        Who holds those of an array of jax has them, whatever becomes of the array. Raises CairnError when it is gone
+        already.
+        """
+        if self._private is not None:
+            return self._private
+        try:
+            return data_of(self._value, self._dtype)
+        except Refused as error:
+            raise CairnError(f"{self.path}: {error}; nothing was published") from error
 
     def freeze(self, data: memoryview) -> None:
         """From now on the bytes are these, which nobody changes: a copy of what `data` returned."""
