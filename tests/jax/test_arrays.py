@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -30,6 +32,12 @@ def leaf_of(array: Any) -> Leaf:
 def weak_ones(number: complex, count: int) -> Any:
     """Repeats what a Python number is to jax."""
     return jnp.broadcast_to(jnp.asarray(number), (count,))
+
+
+def is_mapped(array: Any) -> bool:
+    """Tells whether an array lies in a pack that is mapped into memory."""
+    ranges = [line.split()[0].split("-") for line in Path("/proc/self/maps").open() if "safetensors" in line]
+    return any(int(start, 16) <= array.unsafe_buffer_pointer() < int(end, 16) for start, end in ranges)
 
 
 def sharded(array: Any, *axes: str | None) -> Any:
@@ -90,6 +98,25 @@ def test_weak_types_stay_weak(number: complex) -> None:
         assert [add(item, half).dtype for item in (found["2"], found["strong"])] == expected
 
 
+@pytest.mark.parametrize(
+    "mode",
+    [
+        lambda: jax.debug_nans(True),
+        lambda: jax.transfer_guard("disallow"),
+        lambda: jax.disable_jit(),
+        lambda: jax.enable_x64(True),
+    ],
+)
+def test_modes_that_find_mistakes_do_not_stand_in_the_way(mode: Callable[[], Any]) -> None:
+    """Committing and loading are no computation: a NaN is kept while NaNs are hunted, and so on."""
+    nan, key = jnp.full(3, jnp.nan), jax.random.key(3)
+    weak = jnp.broadcast_to(jnp.asarray(float("nan")), (2,))
+    with mode():
+        memory = Memory()
+        found: Any = load(memory.save({"x": [nan, weak, key]}), memory, None)["x"]
+    assert bits(found) == bits([nan, weak, key])
+
+
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def test_random_keys_draw_on(impl: str) -> None:
     """Keys of each implementation of jax's come back as keys, of any shape, and draw the same numbers."""
@@ -126,7 +153,7 @@ def test_a_kind_that_this_jax_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: object, **__: object) -> None:
         raise TypeError("int4 is no type")
 
-    monkeypatch.setattr(jnp, "array", refuse)
+    monkeypatch.setattr(jax, "device_put", refuse)
     with pytest.raises(CairnError, match=rf"^x: .*int4, found jax {jax.__version__}.*as_numpy=True"):
         load(ref, memory, None)
 
@@ -274,6 +301,8 @@ def test_loaded_arrays_lend_nothing_of_the_store(store: cairn.Store) -> None:
     run.commit({"x": jnp.arange(1 << 14, dtype=jnp.float32)}, step=1)
     mine = run.load()["x"]
     expected = np.arange(1 << 14, dtype=np.float32)
+    assert not is_mapped(mine)
+    assert not is_mapped(run.open()["x"])
     assert np.array_equal(jax.jit(lambda values: values * 0, donate_argnums=0)(mine), 0 * expected)
     assert np.array_equal(run.load()["x"], expected)
     assert store.verify().ok

@@ -4,9 +4,9 @@
 is written. Between it and `Sketch.manifest` the caller stores the leaves, in any order.
 
 Types are tested exactly: `numpy.float64` is no float here and an enum's int no int, since neither would come back.
-Ties are the same address, dtype, shape and strides; never equal bytes, nor two loaded tensors that happen to be views
-of one blob. Arrays that overlap otherwise are stored separately, and so are a numpy array and a torch tensor, or a
-Parameter and a plain tensor, over one memory. A list or dict that occurs twice comes back as two.
+Ties are the same address, dtype, shape and strides (of jax, whose arrays never change: the same object); never equal
+bytes, nor two loaded tensors that are views of one blob. Arrays that overlap otherwise are stored separately, and so
+are those of two libraries, or a Parameter and a plain tensor. A list or dict that occurs twice comes back as two.
 """
 
 from __future__ import annotations

@@ -84,16 +84,18 @@ def array_bytes(array: Any, name: str) -> memoryview:
 
 
 def array_from(values: Array, kind: str, path: str) -> Any:
-    """Make a fresh array, or keys, on jax's default device. Raises CairnError where jax, or the type, is missing."""
+    """Make an array, or keys, on jax's default device. Raises CairnError where jax, or the type, is missing.
+
+    jax may use the memory of the values as the array's, so nobody may change it.
+    """
     jax = _jax(path)
     try:
         dtype = jax.dtypes.canonicalize_dtype(values.dtype)
         if dtype == values.dtype:
-            if kind == WEAK_JAX:
-                return _weak(jax, values)
-            # device_put may use the memory of the store as the array's.
-            made = jax.numpy.array(values, copy=True)
-            return jax.random.wrap_key_data(made, impl=JAX_KEYS[kind]) if kind in JAX_KEYS else made
+            made = jax.device_put(values)
+            if kind in JAX_KEYS:
+                return jax.random.wrap_key_data(made, impl=JAX_KEYS[kind])
+            return _weak(jax, made) if kind == WEAK_JAX else made
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise CairnError(
             f"{path}: expected a jax that can make an array of {values.dtype}, found jax {jax.__version__}, which says "
@@ -105,10 +107,11 @@ def array_from(values: Array, kind: str, path: str) -> Any:
     )
 
 
-def _weak(jax: Any, values: Array) -> Any:
+def _weak(jax: Any, array: Any) -> Any:
     # The one public way to an array that also jitted functions take for weak, as they do not one that was unpickled.
-    like = jax.ShapeDtypeStruct(values.shape, values.dtype, weak_type=True)
-    return jax.jit(lambda same: same).lower(like).compile()(values)
+    like = jax.ShapeDtypeStruct(array.shape, array.dtype, weak_type=True)
+    with jax.debug_nans(False), jax.disable_jit(False):
+        return jax.jit(lambda same: same).lower(like).compile()(array)
 
 
 def _is_key(jax: Any, array: Any) -> bool:

@@ -38,7 +38,7 @@ class Leaf:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody can change the bytes while they are stored."""
+        """Whether nobody can change the bytes while they are stored; those of an array of jax, while they are held."""
         return self._private is not None or is_immutable(self._value)
 
     def data(self) -> memoryview:

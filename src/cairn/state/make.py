@@ -33,7 +33,7 @@ class Live:
         if node.kind is None or self.as_numpy:
             return array(node, source, place, self.copy)
         if node.kind in JAX_KINDS:
-            return jax_values.array_from(array(node, source, place, copy=False), node.kind, place.path)
+            return jax_values.array_from(array(node, source, place, copy=True), node.kind, place.path)
         data = data_of(node, source, place) if node.blobs else memoryview(b"")
         return torch_values.tensor_from(data, node.dtype, node.shape, node.kind, place.path)
 

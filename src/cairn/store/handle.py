@@ -57,7 +57,7 @@ class RunHandle:
         message: str | None = None,
         advance: Callable[[int], None] = lambda nbytes: None,
     ) -> Commit:
-        """Keep a state: component name to any nesting of plain containers, numbers, text, arrays and torch tensors.
+        """Keep a state: component name to any nesting of plain containers, numbers, text, arrays and tensors.
 
         When this returns, the commit survives a power cut; when it raises, nothing was published. A step that the
         current line has with the same state is returned as it is. Raises UnsupportedValue, before anything is
@@ -166,8 +166,8 @@ class RunHandle:
         """Return a commit's state, the tip's unless a step is named, with every hash checked.
 
         Arrays are read-only views of the store unless `copy`. Where torch tensors were committed, they come back: on
-        the CPU, always fresh copies, for torch has no read-only ones; with `as_numpy` they are arrays, and torch is
-        not needed. `only` names the components to load.
+        the CPU, always fresh copies, for torch has no read-only ones; arrays of jax do, on its default device. With
+        `as_numpy` both are arrays of numpy, and neither torch nor jax is needed. `only` names the components to load.
         """
         from cairn.store import content
 
