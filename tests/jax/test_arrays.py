@@ -36,7 +36,9 @@ def weak_ones(number: complex, count: int) -> Any:
 
 def is_mapped(array: Any) -> bool:
     """Tells whether an array lies in a pack that is mapped into memory."""
-    ranges = [line.split()[0].split("-") for line in Path("/proc/self/maps").open() if "safetensors" in line]
+    ranges = [
+        line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines() if "safetensors" in line
+    ]
     return any(int(start, 16) <= array.unsafe_buffer_pointer() < int(end, 16) for start, end in ranges)
 
 
