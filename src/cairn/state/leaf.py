@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cairn.errors import CairnError
-from cairn.state import paths
+from cairn.state import dtypes, paths
 from cairn.state.tensors import Refused, data_of, is_immutable
 
 
@@ -18,7 +18,7 @@ class Leaf:
     __slots__ = ("_component", "_dtype", "_keys", "_private", "_value", "after", "before", "itemsize", "nbytes")
 
     def __init__(
-        self, value: Any, dtype: str, component: str, keys: tuple[object, ...], before: bytes, after: bytes
+        self, value: Any, dtype: str, nbytes: int, component: str, keys: tuple[object, ...], before: bytes, after: bytes
     ) -> None:
         """Refer to bytes or an accepted tensor; `before` and `after` stand around its blobs in the tree."""
         self._value = value
@@ -28,8 +28,8 @@ class Leaf:
         self._private = memoryview(value) if isinstance(value, bytes) else None
         self.before = before
         self.after = after
-        self.itemsize = 1 if isinstance(value, bytes) else value.dtype.itemsize
-        self.nbytes = len(value) if isinstance(value, bytes) else value.nbytes
+        self.itemsize = dtypes.itemsize(dtype) or 1
+        self.nbytes = nbytes
 
     @property
     def path(self) -> str:

@@ -24,6 +24,11 @@ class Description:
     ending: str
     memory: object
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes as stored."""
+        return dtypes.size_of(self.dtype, self.shape) or 0
+
 
 def describe(value: object) -> Description | None:
     """Describe a tensor; None is for values that are none. Raises Refused."""
