@@ -57,7 +57,7 @@ class RunHandle:
         message: str | None = None,
         advance: Callable[[int], None] = lambda nbytes: None,
     ) -> Commit:
-        """Keep a state: component name to any nesting of plain containers, numbers, text, arrays and tensors.
+        """Keep a state: component name to any nesting of plain containers, numbers, text, arrays and torch tensors.
 
         When this returns, the commit survives a power cut; when it raises, nothing was published. A step that the
         current line has with the same state is returned as it is. Raises UnsupportedValue, before anything is
