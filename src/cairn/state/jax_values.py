@@ -99,7 +99,7 @@ def array_from(values: Array, kind: str, path: str) -> Any:
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise CairnError(
             f"{path}: expected a jax that can make an array of {values.dtype}, found jax {jax.__version__}, which says "
-            f"{error!s:.200}; use another version of jax, or load with as_numpy=True"
+            f"{str(error)[:200]!r}; use another version of jax, or load with as_numpy=True"
         ) from error
     raise CairnError(
         f"{path}: expected jax to have {values.dtype}, found that it would make it {dtype}; call "

@@ -56,7 +56,8 @@ def data_of(value: Any, dtype: str) -> memoryview:
         try:
             return jax_values.array_bytes(value, dtype)
         except RuntimeError as error:
-            raise Refused(f"expected an array of jax that can be read, found that jax says: {error!s:.200}") from error
+            reason = f"{error!s:.200}".rstrip(".")
+            raise Refused(f"expected an array of jax that can be read, found that jax says {reason!r}") from error
     return torch_values.tensor_bytes(value, dtype)
 
 
