@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 TORCH := torch==2.13.0
+JAX := jax==0.10.2
 
-.PHONY: demo test test-torch test-all lint types check fuzz experiments clean
+.PHONY: demo test test-torch test-jax test-all lint types check fuzz experiments clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,11 +26,19 @@ test: $(READY)
 test-torch: $(VENV)/.torch
 	$(BIN)/python -m pytest tests/torch
 
-test-all: test test-torch
+# What needs jax: tests/jax is left out where jax is not installed.
+test-jax: $(VENV)/.jax
+	$(BIN)/python -m pytest tests/jax
+
+test-all: test test-torch test-jax
 
 $(VENV)/.torch: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	touch $(VENV)/.torch
+
+$(VENV)/.jax: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(JAX)
+	touch $(VENV)/.jax
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -54,9 +54,8 @@ def load(
 ) -> dict[str, object]:
     """Load a state, or the components in `only`, in the order it had; arrays are read-only views unless `copy`.
 
-    With `as_numpy` torch's tensors are arrays too; `make` makes something else of every tensor. In folders, what was
-    dropped, as `without` says, is Gone. Raises NotFound for a
-    component that is not there, and Damaged.
+    With `as_numpy` torch's and jax's are numpy's, too; `make` makes something else of every tensor. In folders, what
+    was dropped, as `without` says, is Gone. Raises NotFound for a component that is not there, and Damaged.
     """
     reader = Reader(source.tree, None, Parts(without))
     manifest = manifests.read(manifest_ref, reader)

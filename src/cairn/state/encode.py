@@ -4,9 +4,9 @@
 is written. Between it and `Sketch.manifest` the caller stores the leaves, in any order.
 
 Types are tested exactly: `numpy.float64` is no float here and an enum's int no int, since neither would come back.
-Ties are the same address, dtype, shape and strides; never equal bytes, nor two loaded tensors that happen to be views
-of one blob. Arrays that overlap otherwise are stored separately, and so are a numpy array and a torch tensor, or a
-Parameter and a plain tensor, over one memory. A list or dict that occurs twice comes back as two.
+Ties are the same address, dtype, shape and strides (of jax, whose arrays never change: the same object); never equal
+bytes, nor two loaded tensors that are views of one blob. Arrays that overlap otherwise are stored separately, and so
+are those of two libraries, or a Parameter and a plain tensor. A list or dict that occurs twice comes back as two.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class _Encoder:
         shape = ",".join(map(str, seen.shape))
         before = f'{{"$tensor":{{"dtype":"{seen.dtype}","shape":[{shape}],"blobs":'.encode()
         after = f"{seen.ending}}}}}".encode()
-        if value.nbytes == 0:
+        if seen.nbytes == 0:
             return before + b"[]" + after
         steps = tuple(self._steps)
         here = self._here.setdefault(seen.memory, steps)
@@ -277,7 +277,7 @@ class _Encoder:
             component, place, leaf = first
             self.ties.append(self._tie_text({"at": [self._component, list(steps)], "of": [component, list(place)]}))
             return leaf
-        leaf = self._leaf(value, seen.dtype, before, after)
+        leaf = self._leaf(value, seen.dtype, seen.nbytes, before, after)
         self._first[seen.memory] = (self._component, steps, leaf)
         return leaf
 
@@ -292,18 +292,19 @@ class _Encoder:
 
     def _long(self, value: object) -> Leaf:
         if type(value) is bytes:
-            return self._leaf(value, "bytes", b'{"$bytes":', b"}")
+            return self._leaf(value, "bytes", len(value), b'{"$bytes":', b"}")
         if type(value) is str:
-            return self._leaf(value.encode("utf-8", "surrogatepass"), "str", b'{"$str":', b"}")
+            data = value.encode("utf-8", "surrogatepass")
+            return self._leaf(data, "str", len(data), b'{"$str":', b"}")
         if type(value) is int:
             raise self._refusal(f"found an int of {value.bit_length()} bits; store value.to_bytes(…)")
         raise self._refusal(refusals.of_type(value))
 
-    def _leaf(self, value: Any, dtype: str, before: bytes, after: bytes) -> Leaf:
-        leaf = Leaf(value, dtype, self._component, tuple(self._keys), before, after)
-        if leaf.nbytes > MAX_DATA_BYTES:
-            raise self._refusal(f"expected at most {MAX_DATA_BYTES} bytes, found {leaf.nbytes}; store it in pieces")
-        self._spend(len(before) + len(after) + _REF_BYTES * len(cut(leaf.nbytes)))
+    def _leaf(self, value: Any, dtype: str, nbytes: int, before: bytes, after: bytes) -> Leaf:
+        if nbytes > MAX_DATA_BYTES:
+            raise self._refusal(f"expected at most {MAX_DATA_BYTES} bytes, found {nbytes}; store it in pieces")
+        leaf = Leaf(value, dtype, nbytes, self._component, tuple(self._keys), before, after)
+        self._spend(len(before) + len(after) + _REF_BYTES * len(cut(nbytes)))
         self._leaves.append(leaf)
         return leaf
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cairn.state import paths
-from cairn.state.tensors import data_of
+from cairn.errors import CairnError
+from cairn.state import dtypes, paths
+from cairn.state.tensors import Refused, data_of, is_immutable
 
 
 class Leaf:
@@ -17,7 +18,7 @@ class Leaf:
     __slots__ = ("_component", "_dtype", "_keys", "_private", "_value", "after", "before", "itemsize", "nbytes")
 
     def __init__(
-        self, value: Any, dtype: str, component: str, keys: tuple[object, ...], before: bytes, after: bytes
+        self, value: Any, dtype: str, nbytes: int, component: str, keys: tuple[object, ...], before: bytes, after: bytes
     ) -> None:
         """Refer to bytes or an accepted tensor; `before` and `after` stand around its blobs in the tree."""
         self._value = value
@@ -27,8 +28,8 @@ class Leaf:
         self._private = memoryview(value) if isinstance(value, bytes) else None
         self.before = before
         self.after = after
-        self.itemsize = 1 if isinstance(value, bytes) else value.dtype.itemsize
-        self.nbytes = len(value) if isinstance(value, bytes) else value.nbytes
+        self.itemsize = dtypes.itemsize(dtype) or 1
+        self.nbytes = nbytes
 
     @property
     def path(self) -> str:
@@ -37,12 +38,21 @@ class Leaf:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody can change the bytes while they are stored."""
-        return self._private is not None
+        """Whether nobody can change the bytes while they are stored; those of an array of jax, while they are held."""
+        return self._private is not None or is_immutable(self._value)
 
     def data(self) -> memoryview:
-        """The bytes as stored: C order, little-endian, flat; a copy is made only if the memory is not so, and now."""
-        return data_of(self._value, self._dtype) if self._private is None else self._private
+        """The bytes as stored: C order, little-endian, flat; a copy is made only if the memory is not so, and now.
+
+        Who holds those of an array of jax has them, whatever becomes of the array. Raises CairnError when it is gone
+        already.
+        """
+        if self._private is not None:
+            return self._private
+        try:
+            return data_of(self._value, self._dtype)
+        except Refused as error:
+            raise CairnError(f"{self.path}: {error}; nothing was published") from error
 
     def freeze(self, data: memoryview) -> None:
         """From now on the bytes are these, which nobody changes: a copy of what `data` returned."""

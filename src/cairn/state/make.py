@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cairn.state import arrays, dtypes, torch_values
+from cairn.state import arrays, dtypes, jax_values, torch_values
 from cairn.state.arrays import Array
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
 from cairn.state.stored import BlobSource
 from cairn.state.syntax import Long, Tensor
+from cairn.state.trees import JAX_KINDS
 
 Make = Callable[[Tensor, BlobSource, Place], Any]
 """Makes what a tensor is loaded as. Raises Damaged."""
@@ -19,7 +20,7 @@ Make = Callable[[Tensor, BlobSource, Place], Any]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Makes numpy arrays, read-only views of the store unless `copy`, and fresh tensors where torch tensors went in.
+    """Makes numpy arrays, read-only views of the store unless `copy`, and what torch and jax had as theirs, fresh.
 
     With `as_numpy` everything is an array, and that of a packed type has its bytes.
     """
@@ -28,9 +29,11 @@ class Live:
     as_numpy: bool = False
 
     def __call__(self, node: Tensor, source: BlobSource, place: Place) -> Any:
-        """Make a tensor. Raises Damaged, and CairnError when torch is not there."""
+        """Make a tensor. Raises Damaged, and CairnError when torch or jax is not there."""
         if node.kind is None or self.as_numpy:
             return array(node, source, place, self.copy)
+        if node.kind in JAX_KINDS:
+            return jax_values.array_from(array(node, source, place, copy=True), node.kind, place.path)
         data = data_of(node, source, place) if node.blobs else memoryview(b"")
         return torch_values.tensor_from(data, node.dtype, node.shape, node.kind, place.path)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cairn.state import arrays, dtypes, refusals, torch_values
+from cairn.state import arrays, dtypes, jax_values, refusals, torch_values
 from cairn.state.arrays import Array
 
 
@@ -24,19 +24,40 @@ class Description:
     ending: str
     memory: object
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes as stored."""
+        return dtypes.size_of(self.dtype, self.shape) or 0
+
 
 def describe(value: object) -> Description | None:
     """Describe a tensor; None is for values that are none. Raises Refused."""
     if type(value) is np.ndarray:
         return _of_numpy(value)
+    if jax_values.is_array(value):
+        return _of_jax(value)
     kind = torch_values.kind_of(value)
     return None if kind is None else _of_torch(value, kind)
 
 
+def is_immutable(value: object) -> bool:
+    """Whether nobody can change the values of a tensor that was described."""
+    return jax_values.is_array(value)
+
+
 def data_of(value: Any, dtype: str) -> memoryview:
-    """The bytes of a tensor that was described: C order, little-endian, flat; copied only where they lie otherwise."""
+    """The bytes of a tensor that was described: C order, little-endian, flat; copied only where they lie otherwise.
+
+    Raises Refused when they cannot be read any more.
+    """
     if isinstance(value, np.ndarray):
         return arrays.array_bytes(value, dtype)
+    if jax_values.is_array(value):
+        try:
+            return jax_values.array_bytes(value, dtype)
+        except RuntimeError as error:
+            reason = f"{error!s:.200}".rstrip(".")
+            raise Refused(f"expected an array of jax that can be read, found that jax says {reason!r}") from error
     return torch_values.tensor_bytes(value, dtype)
 
 
@@ -46,6 +67,14 @@ def _of_numpy(array: Array) -> Description:
         raise Refused(refusals.of_dtype(array.dtype))
     ending = ',"order":"big"' if arrays.is_big(array.dtype) else ""
     return Description(name, array.shape, ending, arrays.memory_of(array))
+
+
+def _of_jax(array: Any) -> Description:
+    reason = jax_values.why_refused(array)
+    if reason is not None:
+        raise Refused(reason)
+    name, shape, kind = jax_values.description(array)
+    return Description(name, shape, f',"as":"{kind}"', ("jax", id(array)))
 
 
 def _of_torch(tensor: Any, kind: str) -> Description:

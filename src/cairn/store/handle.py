@@ -166,8 +166,8 @@ class RunHandle:
         """Return a commit's state, the tip's unless a step is named, with every hash checked.
 
         Arrays are read-only views of the store unless `copy`. Where torch tensors were committed, they come back: on
-        the CPU, always fresh copies, for torch has no read-only ones; with `as_numpy` they are arrays, and torch is
-        not needed. `only` names the components to load.
+        the CPU, always fresh copies, for torch has no read-only ones; arrays of jax do, on its default device. With
+        `as_numpy` both are arrays of numpy, and neither torch nor jax is needed. `only` names the components to load.
         """
         from cairn.store import content
 
