@@ -53,7 +53,7 @@ def _saves(tool: Tool, state: State) -> Found:
 
 
 def _stalls(tool: Tool, state: State) -> Found:
-    """The state changes as soon as the save lets it; the loop waits for one save before it begins the next."""
+    """Save three times what has changed; each save ends before the next begins."""
     for number in range(3):
         change_all(state)
         tool.prepare(state)
