@@ -80,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", type=_words, help="tools, by the beginnings of their names: cairn,safetensors")
     parser.add_argument("--part", type=_words, default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--repeat", type=int, default=5, help="rounds")
-    parser.add_argument("--slow", type=int, default=1, help="rounds of programs that work on files")
+    parser.add_argument("--slow", type=int, default=1, help="rounds of the tools that take long")
     parser.add_argument("--scale", type=float, default=1.0, help="0.01 for states a hundred times smaller")
     parser.add_argument("--folder", type=Path, help="where to keep states meanwhile: up to 12 GB")
     parser.add_argument("--out", type=Path, default=HERE, help="where results.json, speed.svg and README.md are")
@@ -99,11 +99,10 @@ def _chosen(only: list[str] | None) -> tuple[list[Tool], dict[str, str]]:
 
 
 def _warm_up(tools: list[Tool], folder: Path) -> None:
-    """Let every library import what it needs."""
+    """Let every tool import or read what it needs."""
     for tool in tools:
-        if not tool.is_slow:
-            for _ in one_round(tool, states.build("a", 0.001), folder / "kept"):
-                pass
+        for _ in one_round(tool, states.build("a", 0.001), folder / "kept"):
+            pass
 
 
 def _measure_state(
@@ -149,7 +148,8 @@ def _durability(tools: list[Tool], folder: Path) -> dict[str, dict[str, int]]:
     if reason := system_calls.missing():
         _say(f"left out: what is forced: {reason}")
         return {}
-    return {tool.name: durability.of(tool.name, folder) for tool in tools}
+    gits = [git for git in tiny.GITS if not git.missing()]
+    return {tool.name: durability.of(tool.name, folder) for tool in [*tools, *gits]}
 
 
 def _keep(results: dict[str, Any], timing: Timing) -> None:

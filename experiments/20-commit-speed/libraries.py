@@ -117,6 +117,7 @@ class Orbax(Tool):
     """Orbax on numpy arrays: PyTreeCheckpointer, and AsyncCheckpointer in the background."""
 
     name = "Orbax"
+    is_slow = True
 
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("orbax") else "no orbax-checkpoint"

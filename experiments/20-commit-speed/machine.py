@@ -67,7 +67,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory": _line("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
-        "file system": _said("stat", "--file-system", "--format", "%T", str(folder)),
+        "file system": _said("df", "--output=fstype", str(folder)).split()[-1],
         "python": platform.python_version(),
     }
 

@@ -21,7 +21,7 @@ class Tool:
     does_share = False
     """Whether a second save of a state can cost less than the first."""
     is_slow = False
-    """Whether a round takes so long that few must do."""
+    """Whether it takes so long that few rounds must do."""
 
     def missing(self) -> str | None:
         """Say what is not installed, or None."""
@@ -30,7 +30,7 @@ class Tool:
     def start(self, folder: Path) -> None:
         """Make what a first save needs; not timed."""
         self.folder = folder
-        folder.mkdir()
+        folder.mkdir(parents=True)
 
     def prepare(self, state: State) -> None:
         """Make ready for a save of the state as it is now; not timed."""

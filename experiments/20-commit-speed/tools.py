@@ -5,6 +5,7 @@ from __future__ import annotations
 from cairn_tool import Cairn
 from libraries import DistributedCheckpoint, DurableSafetensors, Orbax, Safetensors, TorchSave
 from programs import Borg, Dvc, GitLfs, Restic
+from tiny import GITS
 from tool import Tool
 
 
@@ -15,5 +16,5 @@ def all_tools() -> list[Tool]:
 
 
 def named(name: str) -> Tool:
-    """One of them."""
-    return next(tool for tool in all_tools() if tool.name == name)
+    """One of them, or of those that only keep tiny states."""
+    return next(tool for tool in [*all_tools(), *GITS] if tool.name == name)

@@ -17,7 +17,7 @@ CALM = "steps alone"
 
 
 def beside_commits(state: State, folder: Path, least: float) -> Iterator[tuple[str, float]]:
-    """Yield the seconds of steps alone, and of as many while a commit is made, on one core and on all.
+    """Yield the seconds of steps alone, at both ends, and of as many while a commit is made, on one core and on all.
 
     A step is a product of matrices, on as many cores as the library takes. There are so many that they take `least`
     seconds alone.
@@ -43,6 +43,7 @@ def beside_commits(state: State, folder: Path, least: float) -> Iterator[tuple[s
         yield f"steps and a commit, {what}", time.perf_counter() - start
         wait()
         tool.stop()
+    yield CALM, _timed(step, count)
 
 
 def _step() -> Callable[[], object]:
