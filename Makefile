@@ -59,7 +59,7 @@ $(BENCH)/.ready: pyproject.toml constraints.txt Makefile
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . $(PEERS)
 	touch $@
 
-# Some 20 minutes; BENCH_OPTIONS='--scale 0.01' for a first look.
+# Under 20 minutes; BENCH_OPTIONS='--scale 0.01' for a first look.
 bench: $(BENCH)/.ready
 	$(BENCH)/bin/python -W ignore experiments/20-commit-speed/bench.py $(BENCH_OPTIONS)
 

@@ -38,7 +38,8 @@ from tools import all_tools
 
 import cairn
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+FOLDER = HERE.parents[1] / "store"
 PARTS = ("tools", "memory", "training", "tiny", "durability")
 
 
@@ -50,7 +51,7 @@ def main() -> None:
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "revision": machine.revision(),
         "versions": machine.versions(),
-        "options": {"state": options.state, "scale": options.scale, "repeat": options.repeat, "slow": options.slow},
+        "options": {name: getattr(options, name) for name in ("state", "part", "scale", "repeat", "slow", "minutes")},
         "missing": missing,
         "states": {},
         "timings": [],
@@ -63,8 +64,10 @@ def main() -> None:
         folder = Path(temporary)
         results["machine"] = machine.describe(folder)
         _warm_up(tools, folder)
-        for name in options.state:
-            _measure_state(name, tools, folder, options, results)
+        start = time.monotonic()
+        for number, name in enumerate(options.state, 1):
+            until = start + options.minutes * 60 * number / len(options.state)
+            _measure_state(name, tools, folder, until, options, results)
         if "tiny" in options.part:
             (folder / "tiny-state").mkdir()
             for tool, number, seconds in tiny.rounds(folder / "tiny-state", 3 * options.repeat):
@@ -81,8 +84,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--part", type=_words, default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--repeat", type=int, default=5, help="rounds")
     parser.add_argument("--slow", type=int, default=1, help="rounds of the tools that take long")
+    parser.add_argument("--minutes", type=float, default=14, help="begin no third round after about so long")
     parser.add_argument("--scale", type=float, default=1.0, help="0.01 for states a hundred times smaller")
-    parser.add_argument("--folder", type=Path, help="where to keep states meanwhile: up to 12 GB")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where states are kept meanwhile: up to 12 GB")
     parser.add_argument("--out", type=Path, default=HERE, help="where results.json, speed.svg and README.md are")
     return parser.parse_args()
 
@@ -106,14 +110,17 @@ def _warm_up(tools: list[Tool], folder: Path) -> None:
 
 
 def _measure_state(
-    name: str, tools: list[Tool], folder: Path, options: argparse.Namespace, results: dict[str, Any]
+    name: str, tools: list[Tool], folder: Path, until: float, options: argparse.Namespace, results: dict[str, Any]
 ) -> None:
+    """Measure everything on one state; a round that would begin after `until` is left out, but not the first two."""
     state = states.build(name, options.scale)
     nbytes = states.nbytes(state)
     count = sum(1 for _ in states.tensors(state))
     results["states"][name] = {"what": states.STATES[name], "tensors": count, "bytes": nbytes}
     if "tools" in options.part:
         for number in range(options.repeat):
+            if number >= 2 and time.monotonic() > until:
+                break
             for tool, what, seconds in _round(tools, state, folder, is_slow_too=number < options.slow):
                 _keep(results, Timing(name, tool, what, number, seconds, nbytes))
     if "training" in options.part:

@@ -118,7 +118,7 @@ def _seconds(value: float) -> str:
 
 
 def _times(took: Sequence[float], bound: Sequence[float]) -> str:
-    return f"{median(took) / median(bound):.2f} of it" if took else ""
+    return f"{median(took) / median(bound):.2f} times that" if took else ""
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 CALLS = (
-    "openat,write,writev,pwrite64,pwritev,fsync,fdatasync,sync_file_range,syncfs,sync,msync,"
+    "openat,fallocate,ftruncate,write,writev,pwrite64,pwritev,fsync,fdatasync,sync_file_range,syncfs,sync,msync,"
     "rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir"
 )
 BEGIN, END = "/the-save-begins", "/the-save-ends"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "20-commit-speed" / "system_calls.py"
-WRITING = ("write", "writev", "pwrite64", "pwritev")
+WRITING = ("fallocate", "ftruncate", "write", "writev", "pwrite64", "pwritev")
 FORCING = ("fsync", "fdatasync")
 MOVING = ("rename", "renameat", "renameat2")
 LINKING = ("link", "linkat", "renameat2")
