@@ -20,7 +20,7 @@ def test_a_small_run_fills_the_tables_of_the_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     results = json.loads((out / "results.json").read_text())
     measured = {(each["state"], each["tool"]) for each in results["timings"]}
-    assert measured >= {(state, tool) for state in "abc" for tool in ("machine", "cairn", "safetensors")}
+    assert measured >= {(state, tool) for state in "abc" for tool in ("machine", "cairn", "safetensors + fsync")}
     assert ("tiny", "cairn") in measured
     page, before = (folder.joinpath("README.md").read_text() for folder in (out, EXPERIMENT))
     assert page.partition("<!-- tables -->")[0] == before.partition("<!-- tables -->")[0]

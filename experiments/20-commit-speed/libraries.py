@@ -27,7 +27,7 @@ def write_safetensors(state: State, folder: Path) -> list[Path]:
 class Safetensors(Tool):
     """The plain library, which forces nothing."""
 
-    name = "safetensors"
+    name = "safetensors, no fsync"
 
     def save(self, state: State) -> None:
         write_safetensors(state, self.folder)
