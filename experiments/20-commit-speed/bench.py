@@ -30,7 +30,7 @@ import states
 import system_calls
 import tiny
 import training
-from cairn_tool import can
+from cairn_tool import Cairn, can
 from rounds import one_round
 from timing import Timing
 from tool import Tool
@@ -63,7 +63,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="speed-", dir=options.folder) as temporary:
         folder = Path(temporary)
         results["machine"] = machine.describe(folder)
-        _warm_up(tools, folder)
+        _warm_up(tools, folder, missing)
         start = time.monotonic()
         for number, name in enumerate(options.state, 1):
             until = start + options.minutes * 60 * number / len(options.state)
@@ -102,11 +102,10 @@ def _chosen(only: list[str] | None) -> tuple[list[Tool], dict[str, str]]:
     return [tool for tool in tools if tool.name not in missing], missing
 
 
-def _warm_up(tools: list[Tool], folder: Path) -> None:
+def _warm_up(tools: list[Tool], folder: Path, missing: dict[str, str]) -> None:
     """Let every tool import or read what it needs."""
-    for tool in tools:
-        for _ in one_round(tool, states.build("a", 0.001), folder / "kept"):
-            pass
+    for _ in _round(tools, states.build("a", 0.001), folder, missing, is_slow_too=True):
+        pass
 
 
 def _measure_state(
@@ -121,7 +120,8 @@ def _measure_state(
         for number in range(options.repeat):
             if number >= 2 and time.monotonic() > until:
                 break
-            for tool, what, seconds in _round(tools, state, folder, is_slow_too=number < options.slow):
+            is_slow_too = number < options.slow
+            for tool, what, seconds in _round(tools, state, folder, results["missing"], is_slow_too=is_slow_too):
                 _keep(results, Timing(name, tool, what, number, seconds, nbytes))
     if "training" in options.part:
         (folder / "training").mkdir()
@@ -141,14 +141,22 @@ def _measure_state(
 
 
 def _round(
-    tools: list[Tool], state: states.State, folder: Path, *, is_slow_too: bool
+    tools: list[Tool], state: states.State, folder: Path, missing: dict[str, str], *, is_slow_too: bool
 ) -> Iterator[tuple[str, str, float]]:
     for what, seconds in machine.bounds(folder, states.nbytes(state)):
         yield machine.TOOL, what, seconds
-    for tool in tools:
+    for tool in list(tools):
         if is_slow_too or not tool.is_slow:
-            for what, seconds in one_round(tool, state, folder / "kept"):
-                yield tool.name, what, seconds
+            try:
+                for what, seconds in one_round(tool, state, folder / "kept"):
+                    yield tool.name, what, seconds
+            except Exception as error:
+                if isinstance(tool, Cairn):
+                    raise
+                # What fails once is left out from then on, and the others go on.
+                tools.remove(tool)
+                missing[tool.name] = f"failed: {error}"
+                _say(f"left out: {tool.name}: {error!r}")
 
 
 def _durability(tools: list[Tool], folder: Path) -> dict[str, dict[str, int]]:
