@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,8 +29,24 @@ class BlobRef(NamedTuple):
 def blob_id(data: Buffer, threads: int | None = None) -> str:
     """Hash bytes; large ones on all cores, or on so many."""
     view = memoryview(data).cast("B")
-    most = (threads or blake3.AUTO) if view.nbytes >= PARALLEL_BYTES else 1
-    return blake3(view, max_threads=most).hexdigest()
+    return blake3(view, max_threads=hashing_threads(view.nbytes, threads)).hexdigest()
+
+
+def hashing_threads(nbytes: int, threads: int | None = None) -> int:
+    """On how many threads to hash so many bytes, as `blake3` counts them: on all cores, or on so many."""
+    return (threads or _all_cores) if nbytes >= PARALLEL_BYTES else 1
+
+
+_all_cores = blake3.AUTO
+
+
+def _after_fork() -> None:
+    # The threads that AUTO shares were the parent's: a forked child would wait for them for ever.
+    global _all_cores
+    _all_cores = len(os.sched_getaffinity(0))
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_id(text: object) -> bool:

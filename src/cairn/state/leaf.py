@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cairn.state import paths
-from cairn.state.tensors import data_of
+from cairn.state.arrays import Bytes
+from cairn.state.tensors import copy_bytes, data_of, plain_bytes
 
 
 class Leaf:
@@ -44,9 +45,21 @@ class Leaf:
         """The bytes as stored: C order, little-endian, flat; a copy is made only if the memory is not so, and now."""
         return data_of(self._value, self._dtype) if self._private is None else self._private
 
+    def plain(self) -> Bytes | None:
+        """The bytes of a tensor where they lie in memory, or None when they do not lie there as they are stored."""
+        return plain_bytes(self._value)
+
+    def copy_to(self, target: Bytes) -> None:
+        """Copy the bytes of a tensor as they are stored."""
+        copy_bytes(self._value, self._dtype, target)
+
     def freeze(self, data: memoryview) -> None:
-        """From now on the bytes are these, which nobody changes: a copy of what `data` returned."""
+        """From now on the bytes are these, which nobody changes: a copy of what `data` returned.
+
+        The value is let go: its owner may want the memory back before the copy is stored.
+        """
         self._private = data
+        self._value = None
 
     def __repr__(self) -> str:
         return f"Leaf({self.path}, {self.nbytes} bytes)"

@@ -40,6 +40,19 @@ def data_of(value: Any, dtype: str) -> memoryview:
     return torch_values.tensor_bytes(value, dtype)
 
 
+def plain_bytes(value: Any) -> arrays.Bytes | None:
+    """The bytes of a tensor where they lie in memory, or None when they do not lie there as they are stored."""
+    return arrays.plain_bytes(value) if isinstance(value, np.ndarray) else torch_values.plain_bytes(value)
+
+
+def copy_bytes(value: Any, dtype: str, target: arrays.Bytes) -> None:
+    """Copy the bytes of a tensor as they are stored."""
+    if isinstance(value, np.ndarray):
+        arrays.copy_bytes(value, dtype, target)
+    else:
+        torch_values.copy_bytes(value, dtype, target)
+
+
 def _of_numpy(array: Array) -> Description:
     name = arrays.name_of(array.dtype)
     if name is None:
