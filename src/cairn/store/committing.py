@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cairn.errors import Busy
@@ -72,15 +73,15 @@ class Committer:
             core = self._background = self._background or self._core.anew()
             self._staging = self._staging or Staging()
             self._staging.take((leaf for leaves in sketched.components.values() for leaf in leaves), threads)
-
-            def make() -> Commit:
-                try:
-                    return self._publish(core, sketched, note, advance, threads).commit
-                finally:
-                    core.index.close()
-
+            make = partial(self._publish_there, core, sketched, note, advance, threads)
             self._pending = Pending(self._core, self._run, note.step, make)
             return self._pending
+
+    def _publish_there(self, core: Core, sketched: Sketch, note: Note, advance: Advance, threads: int | None) -> Commit:
+        try:
+            return self._publish(core, sketched, note, advance, threads).commit
+        finally:
+            core.index.close()
 
     def _publish(self, core: Core, sketched: Sketch, note: Note, advance: Advance, threads: int | None) -> Published:
         from cairn.store import publish

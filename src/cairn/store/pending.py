@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from cairn.errors import Busy, CairnError
+from cairn.errors import CairnError
 from cairn.history.commit import Commit
 from cairn.store.core import Core
 
@@ -47,7 +47,7 @@ class Pending:
 
         Raises TimeoutError when that takes more seconds; the commit goes on all the same.
         """
-        self._join(timeout)
+        self._thread.join(timeout)
         if not self.done():
             raise TimeoutError(f"{self._words}: expected to be done within {timeout} s, found it in flight; ask again")
         if self._commit is not None:
@@ -63,7 +63,7 @@ class Pending:
 
     def settle(self) -> None:
         """Wait until the commit is published or has failed; raise what went wrong, if nobody has seen it yet."""
-        self._join(None)
+        self._thread.join()
         if self._error is not None and self in _open:
             self.result()
 
@@ -75,11 +75,6 @@ class Pending:
     @property
     def _words(self) -> str:
         return f"commit of {'a state' if self.step is None else f'step {self.step}'} to run {self.run!r}"
-
-    def _join(self, timeout: float | None) -> None:
-        if self._thread is threading.current_thread():
-            raise Busy(f"{self._words} is made by this very thread; ask another one to wait for it")
-        self._thread.join(timeout)
 
     def _work(self, make: Callable[[], Commit]) -> None:
         try:
@@ -102,7 +97,7 @@ def settle_all(core: Core, *, raising: bool) -> None:
     """Wait for all commits in flight of a store; raise what went wrong first, if nobody has seen it yet."""
     mine = [pending for pending in list(_open) if pending._core is core]
     for pending in mine:
-        pending._join(None)
+        pending._thread.join()
     if raising:
         for pending in mine:
             pending.settle()
@@ -122,8 +117,6 @@ def _let_go(error: BaseException) -> None:
 @atexit.register
 def _raise_unseen() -> None:
     """Raise what nobody has seen, so that Python prints it. The threads have ended by now."""
-    errors = [error for pending in list(_open) if (error := pending._error) is not None]
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise BaseExceptionGroup("commits that failed, which nobody asked for", errors)
+    failed = [f"{pending._words} failed: {pending._error}" for pending in list(_open) if pending._error is not None]
+    if failed:
+        raise CairnError("\n".join(failed))
