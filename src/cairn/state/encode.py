@@ -40,7 +40,6 @@ from cairn.state.leaf import Leaf
 from cairn.state.nodes import MAX_MODE, Folder, NewFile, name_bytes
 from cairn.state.nodes import Link as FileLink
 from cairn.state.stored import StoredFile
-from cairn.state.syntax import fits_memory
 from cairn.state.trees import (
     COMPONENT_NAME,
     MAX_DATA_BYTES,
@@ -261,24 +260,25 @@ class _Encoder:
             raise self._refusal(str(error)) from None
         if seen is None:
             return None
-        if not fits_memory(seen.shape, seen.dtype):
+        around = tensors.around_blobs(seen.dtype, seen.shape, seen.ending)
+        if around is None:
             raise self._refusal(f"expected a shape that fits in memory, found {seen.shape!s:.120}")
-        shape = ",".join(map(str, seen.shape))
-        before = f'{{"$tensor":{{"dtype":"{seen.dtype}","shape":[{shape}],"blobs":'.encode()
-        after = f"{seen.ending}}}}}".encode()
+        before, after = around
         if value.nbytes == 0:
             return before + b"[]" + after
         steps = tuple(self._steps)
+        first = self._first.get(seen.memory)
+        if first is None:
+            leaf = self._leaf(value, seen.dtype, before, after)
+            self._first[seen.memory] = (self._component, steps, leaf)
+            return leaf
+        component, place, leaf = first
+        if component == self._component:
+            return self._tie_text({"$tie": list(place)})
         here = self._here.setdefault(seen.memory, steps)
         if here is not steps:
             return self._tie_text({"$tie": list(here)})
-        first = self._first.get(seen.memory)
-        if first is not None:
-            component, place, leaf = first
-            self.ties.append(self._tie_text({"at": [self._component, list(steps)], "of": [component, list(place)]}))
-            return leaf
-        leaf = self._leaf(value, seen.dtype, before, after)
-        self._first[seen.memory] = (self._component, steps, leaf)
+        self.ties.append(self._tie_text({"at": [self._component, list(steps)], "of": [component, list(place)]}))
         return leaf
 
     def _tie_text(self, tie: dict[str, object]) -> bytes:

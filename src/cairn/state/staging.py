@@ -47,11 +47,17 @@ class Staging:
         return 0 if self._memory is None else self._memory.nbytes
 
     def take(self, leaves: Iterable[Leaf], threads: int | None = None) -> None:
-        """Copy what can be changed of leaves, on so many cores or on all, and freeze them to the copies.
+        """Copy what can be changed of leaves, on so many cores or on all, and freeze them; the rest as it is.
 
-        Raises CairnError, and freezes nothing, when there is not memory enough.
+        Raises CairnError when there is not memory enough.
         """
-        changeable = [leaf for leaf in leaves if not leaf.is_private]
+        changeable = []
+        for leaf in leaves:
+            if leaf.is_private:
+                # Held, so that it cannot go away either.
+                leaf.freeze(leaf.data())
+            else:
+                changeable.append(leaf)
         places, need = _places([leaf.nbytes for leaf in changeable])
         memory = self._reserve(need)
         copies = [memory[at : at + leaf.nbytes] for leaf, at in zip(changeable, places, strict=True)]

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cairn.state import arrays, dtypes, refusals, torch_values
 from cairn.state.arrays import Array
+from cairn.state.syntax import fits_memory
 
 
 class Refused(Exception):
     """Why a tensor cannot be kept, and what to store instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(NamedTuple):
     """What stands in trees besides the blobs, and what is equal for tensors that are one memory."""
 
     dtype: str
     shape: tuple[int, ...]
     ending: str
     memory: object
+
+
+@lru_cache(maxsize=1 << 12)
+def around_blobs(dtype: str, shape: tuple[int, ...], ending: str) -> tuple[bytes, bytes] | None:
+    """What stands in trees before and after the blobs of a tensor; None when no memory holds one of this shape.
+
+    Remembered, because most states have many tensors of one shape.
+    """
+    if not fits_memory(shape, dtype):
+        return None
+    sizes = ",".join(map(str, shape))
+    return f'{{"$tensor":{{"dtype":"{dtype}","shape":[{sizes}],"blobs":'.encode(), f"{ending}}}}}".encode()
 
 
 def describe(value: object) -> Description | None:
