@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from cairn.io.disk import Disk
@@ -18,6 +19,8 @@ class GatedDisk(Disk):
     def __init__(self) -> None:
         self.fails_at = ""
         """The name of the step that finds the disk full."""
+        self.before_next_read: Callable[[], object] | None = None
+        """What is done when the main thread reads the next file."""
         self._reached, self._gate = threading.Event(), threading.Event()
         self._gate.set()
 
@@ -40,3 +43,9 @@ class GatedDisk(Disk):
             assert self._gate.wait(PATIENCE_SECONDS)
         if name == self.fails_at:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    def read(self, path: Path) -> bytes:
+        if self.before_next_read is not None and threading.current_thread() is threading.main_thread():
+            meanwhile, self.before_next_read = self.before_next_read, None
+            meanwhile()
+        return super().read(path)

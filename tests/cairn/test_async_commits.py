@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -400,6 +401,35 @@ def test_many_commits_leave_no_thread_and_no_pending_commit_behind(store: cairn.
     assert [pending() for pending in alive[:-1]] == [None] * 19
 
 
+def test_a_commit_is_made_while_the_history_is_being_read(store: cairn.Store, disk: GatedDisk) -> None:
+    """Reading that was interrupted halfway through an entry holds up no commit, and goes on to see it."""
+    run = store.run()
+    for step in (1, 2):
+        run.commit(state(step), step=step)
+    cairn.open(store.path).drop(["step:1"])
+    disk.close_gate()
+    pending = run.commit(state(3), step=3, wait=False)
+
+    def commit_meanwhile() -> None:
+        disk.open_gate()
+        pending.result(PATIENCE_SECONDS)
+
+    disk.before_next_read = commit_meanwhile
+    assert [commit.step for commit in run.log()] == [3, 2, 1]
+    assert disk.before_next_read is None
+    assert run.tip == pending.result()
+
+
+@pytest.fixture
+def _fast_switching() -> Iterator[None]:
+    """Let threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_fast_switching")
 def test_loading_logging_and_verifying_beside_commits(store: cairn.Store) -> None:
     """Whatever the main thread reads while commits are made, it reads whole, and nothing goes back."""
     run = store.run()

@@ -109,9 +109,10 @@ class RunHandle:
 
         With `wait=False` this returns when a snapshot of the state is taken, which the caller may change from then
         on; the commit is made in the background, and its `Pending` gives it, or raises what went wrong. Only files
-        are still read then. A handle has one commit in flight: the next change waits for it, and raises its failure
-        if nobody has seen that; reading does not wait. It needs memory for all bytes of the state that can be
-        changed and some more, kept for the next snapshot, and what a commit that is waited for needs: under 256 MiB.
+        are still read then: leave them as they are. A handle has one commit in flight: the next change waits for it,
+        and raises its failure if nobody has seen that; reading does not wait. It needs memory for all bytes of the
+        state that can be changed and a 16th more, kept for the next snapshot, and what a commit that is waited for
+        needs: under 256 MiB.
         """
         from cairn.store.provenance import provenance
         from cairn.store.publish import Note
