@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -399,6 +400,36 @@ def test_many_commits_leave_no_thread_and_no_pending_commit_behind(store: cairn.
     gc.collect()
     assert threading.active_count() == before
     assert [pending() for pending in alive[:-1]] == [None] * 19
+
+
+def test_memory_of_an_interrupted_snapshot_is_nobody_elses(
+    store: cairn.Store, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the beginning of a commit and its return: the next one writes over nothing of it."""
+    run = store.run()
+    run.commit(state(1), step=1, wait=False).result()
+    start = threading.Thread.start
+
+    def start_and_be_interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    disk.close_gate()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start_and_be_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.commit(state(2), step=2, wait=False)
+    next_one = run.commit(state(3), step=3, wait=False)
+    disk.open_gate()
+    # Both continue from step 1, so one of them finds that the run moved.
+    with contextlib.suppress(cairn.Conflict):
+        next_one.result()
+    with contextlib.suppress(cairn.Conflict):
+        store.close()
+    steps = [commit.step for commit in run.log()]
+    assert steps in ([2, 1], [3, 1])
+    check(run.load(), steps[0] or 0)
+    assert store.verify().ok
 
 
 def test_a_commit_is_made_while_the_history_is_being_read(store: cairn.Store, disk: GatedDisk) -> None:

@@ -28,8 +28,15 @@ state = {{"model": {{"w": np.full(5_000_000, 1.0), "v": np.arange(10)}}}}
 
 def run_script(path: Path, body: str) -> subprocess.CompletedProcess[str]:
     """Run a program that has a store with a gate, a run and a state of 40 MB."""
+    # Newer Pythons warn of any fork beside threads; what comes of it is what is tested.
     script = SCRIPT.format(root=str(ROOT), path=str(path / "store")) + body
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 ENDS = {

@@ -10,6 +10,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -141,9 +142,13 @@ def _run(jobs: list[Job], threads: int | None) -> None:
             errors.append(error)
 
     most = min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS, len(jobs))
-    helpers = [threading.Thread(target=work, name="cairn-copy") for _ in range(most - 1)]
-    for helper in helpers:
-        helper.start()
+    helpers = []
+    # Without a thread more it only takes longer.
+    with suppress(RuntimeError):
+        for _ in range(most - 1):
+            helper = threading.Thread(target=work, name="cairn-copy")
+            helper.start()
+            helpers.append(helper)
     work()
     for helper in helpers:
         helper.join()

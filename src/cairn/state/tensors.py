@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ class Refused(Exception):
     """Why a tensor cannot be kept, and what to store instead."""
 
 
-class Description(NamedTuple):
+@dataclass(slots=True)
+class Description:
     """What stands in trees besides the blobs, and what is equal for tensors that are one memory."""
 
     dtype: str

@@ -16,7 +16,6 @@ from cairn.store.pending import Pending
 if TYPE_CHECKING:
     from cairn.history.commit import Commit
     from cairn.state.encode import Sketch
-    from cairn.state.staging import Staging
     from cairn.store.publish import Note, Published
 
 Advance = Callable[[int], None]
@@ -32,8 +31,7 @@ class Committer:
         self._core, self._run = core, run
         self._guard = _Guard(run)
         self._pending: Pending | None = None
-        self._background: Core | None = None
-        self._staging: Staging | None = None
+        self._means: _Means | None = None
         self.base = base
         self.last: Published | None = None
 
@@ -61,27 +59,27 @@ class Committer:
     def begin(self, state: Mapping[str, object], note: Note, advance: Advance, threads: int | None) -> Pending:
         """Take a snapshot of a state, and publish that in the background."""
         from cairn.state.encode import sketch
-        from cairn.state.staging import Staging
 
         with self._guard:
             sketched = sketch(state)
             self.finish()
-            if self._pending is not None and self._pending.has_failed:
-                # Where it left off reading is not known; in a fork, nor is what the parent's thread was about.
-                self._background = None
-            # What the other thread reads and remembers of the store is its own, as if it were another process.
-            core = self._background = self._background or self._core.anew()
-            self._staging = self._staging or Staging()
-            self._staging.take((leaf for leaves in sketched.components.values() for leaf in leaves), threads)
-            make = partial(self._publish_there, core, sketched, note, advance, threads)
+            # The commit's own until it ends: should this be interrupted, nobody else gets it.
+            means, self._means = self._means or _Means(self._core.anew()), None
+            means.staging.take((leaf for leaves in sketched.components.values() for leaf in leaves), threads)
+            make = partial(self._publish_with, means, sketched, note, advance, threads)
             self._pending = Pending(self._core, self._run, note.step, make)
             return self._pending
 
-    def _publish_there(self, core: Core, sketched: Sketch, note: Note, advance: Advance, threads: int | None) -> Commit:
+    def _publish_with(
+        self, means: _Means, sketched: Sketch, note: Note, advance: Advance, threads: int | None
+    ) -> Commit:
         try:
-            return self._publish(core, sketched, note, advance, threads).commit
+            made = self._publish(means.core, sketched, note, advance, threads).commit
         finally:
-            core.index.close()
+            means.core.index.close()
+        # Not after a failure: where that left off reading is not known.
+        self._means = means
+        return made
 
     def _publish(self, core: Core, sketched: Sketch, note: Note, advance: Advance, threads: int | None) -> Published:
         from cairn.store import publish
@@ -92,6 +90,19 @@ class Committer:
         if self.last.is_new or made.id == tip:
             self.base = Base(made.id, made.id)
         return self.last
+
+
+class _Means:
+    """What a commit in the background works with, and hands on to the next when it is made.
+
+    What it reads and remembers of the store is its own, as if it were another process.
+    """
+
+    def __init__(self, core: Core) -> None:
+        from cairn.state.staging import Staging
+
+        self.core = core
+        self.staging = Staging()
 
 
 class _Guard:

@@ -64,13 +64,13 @@ class Pending:
     def settle(self) -> None:
         """Wait until the commit is published or has failed; raise what went wrong, if nobody has seen it yet."""
         self._thread.join()
-        if self._error is not None and self in _open:
+        if self._is_unseen:
             self.result()
 
     @property
-    def has_failed(self) -> bool:
-        """Whether it is known that the commit was not made here."""
-        return self.done() and self._commit is None
+    def _is_unseen(self) -> bool:
+        # What a fork inherits is its parent's to see.
+        return self._error is not None and self in _open and self._maker == os.getpid()
 
     @property
     def _words(self) -> str:
@@ -117,6 +117,6 @@ def _let_go(error: BaseException) -> None:
 @atexit.register
 def _raise_unseen() -> None:
     """Raise what nobody has seen, so that Python prints it. The threads have ended by now."""
-    failed = [f"{pending._words} failed: {pending._error}" for pending in list(_open) if pending._error is not None]
+    failed = [f"{pending._words} failed: {pending._error}" for pending in list(_open) if pending._is_unseen]
     if failed:
         raise CairnError("\n".join(failed))
