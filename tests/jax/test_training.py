@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 from tests.jax.common import bits, jax, jnp
 
 import cairn
@@ -49,3 +51,44 @@ def test_a_commit_leaves_arrays_to_be_overwritten(store: cairn.Store) -> None:
     assert bits(run.load()) == expected
     run.commit(after, step=2)
     assert bits(run.load()) == bits(after)
+
+
+def test_a_commit_in_the_background_keeps_what_was_donated(store: cairn.Store) -> None:
+    """WAIT: what was in the state is stored, though the next steps may overwrite it, and no copy is made of it."""
+
+    def step(state: Any) -> Any:
+        return {"w": state["w"] * 2 + 1, "key": jax.random.fold_in(state["key"], 1)}
+
+    jitted = jax.jit(step, donate_argnums=0)
+    state = {"w": jnp.arange(1 << 22, dtype=jnp.float32), "key": jax.random.key(0)}
+    run = store.run()
+    expected, pending = [], []
+    for number in range(1, 5):
+        expected.append(bits({"model": state}))
+        pending.append(run.commit({"model": state}, step=number, wait=False))
+        state = jax.block_until_ready(jitted(state))
+    assert [commit.result().step for commit in pending] == [1, 2, 3, 4]
+    assert [bits(run.load(step=number)) for number in range(1, 5)] == expected
+    assert store.verify().ok
+
+
+def test_memory_that_was_lent_to_jax_and_changes_makes_no_false_blob(
+    store: cairn.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """jax forbids it, yet it costs only the values that were changed: every blob is still what its id says."""
+    padded = np.zeros((5 << 20) + 64, np.uint8)
+    start = -padded.__array_interface__["data"][0] % 64
+    lent = padded[start : start + (5 << 20)].view(np.float32)
+    array = jax.device_put(lent, may_alias=True)
+    real = cairn.ids.blob_id
+
+    def changing(*arguments: Any) -> str:
+        found = real(*arguments)
+        lent[:] += 1
+        return found
+
+    monkeypatch.setattr("cairn.objects.intake.blob_id", changing)
+    store.run().commit({"model": {"w": array}}, step=1)
+    monkeypatch.undo()
+    assert (np.asarray(array) > 0).all()
+    assert store.verify().ok

@@ -2,8 +2,8 @@
 
 The state of an array is its values, dtype, shape, and whether its type is weak, which decides what later arithmetic
 promotes to; of a key its implementation, too. Device, sharding and layout are not. An array that is not of this
-process alone, a tracer, and keys of other implementations are refused by name. Memory of jax's never changes, so
-nothing copies it; who lends jax memory of his own (`jax.device_put` of an aligned numpy array, dlpack) must not write
+process alone, a tracer, and keys of other implementations are refused by name. Memory of jax's never changes, so no
+snapshot copies it; who lends jax memory of his own (`jax.device_put` of an aligned numpy array, dlpack) must not write
 to it, as jax says. jax has no type that a checker sees where it is not installed, so its values are Any here.
 """
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from cairn.state import arrays, dtypes, jax_values, refusals, torch_values
 from cairn.state.arrays import Array
+from cairn.state.syntax import fits_memory
 
 
 class Refused(Exception):
     """Why a tensor cannot be kept, and what to store instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Description:
     """What stands in trees besides the blobs, and what is equal for tensors that are one memory."""
 
@@ -28,6 +30,18 @@ class Description:
     def nbytes(self) -> int:
         """Bytes as stored."""
         return dtypes.size_of(self.dtype, self.shape) or 0
+
+
+@lru_cache(maxsize=1 << 12)
+def around_blobs(dtype: str, shape: tuple[int, ...], ending: str) -> tuple[bytes, bytes] | None:
+    """What stands in trees before and after the blobs of a tensor; None when no memory holds one of this shape.
+
+    Remembered, because most states have many tensors of one shape.
+    """
+    if not fits_memory(shape, dtype):
+        return None
+    sizes = ",".join(map(str, shape))
+    return f'{{"$tensor":{{"dtype":"{dtype}","shape":[{sizes}],"blobs":'.encode(), f"{ending}}}}}".encode()
 
 
 def describe(value: object) -> Description | None:
@@ -59,6 +73,19 @@ def data_of(value: Any, dtype: str) -> memoryview:
             reason = f"{error!s:.200}".rstrip(".")
             raise Refused(f"expected an array of jax that can be read, found that jax says {reason!r}") from error
     return torch_values.tensor_bytes(value, dtype)
+
+
+def plain_bytes(value: Any) -> arrays.Bytes | None:
+    """The bytes of a tensor where they lie in memory, or None when they do not lie there as they are stored."""
+    return arrays.plain_bytes(value) if isinstance(value, np.ndarray) else torch_values.plain_bytes(value)
+
+
+def copy_bytes(value: Any, dtype: str, target: arrays.Bytes) -> None:
+    """Copy the bytes of a tensor as they are stored."""
+    if isinstance(value, np.ndarray):
+        arrays.copy_bytes(value, dtype, target)
+    else:
+        torch_values.copy_bytes(value, dtype, target)
 
 
 def _of_numpy(array: Array) -> Description:

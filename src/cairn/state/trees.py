@@ -119,7 +119,7 @@ def starts_part(name: bytes) -> bool:
 
 def is_plain_key(key: object) -> bool:
     """Whether a dict with this key may stand for itself."""
-    return type(key) is str and not key.startswith("$") and stands_for_itself(key)
+    return type(key) is str and key[:1] != "$" and stands_for_itself(key)
 
 
 def stands_for_itself(text: str) -> bool:

@@ -28,6 +28,7 @@ class Core:
     blobs: Blobs
     journal: Journal
     settings: Settings
+    cache: Path | None = None
     has: dict[tuple[str, str], bool] = field(default_factory=dict)
     """Whether a manifest has a part, as far as somebody asked: neither ever changes."""
 
@@ -38,6 +39,10 @@ class Core:
     def entries(self) -> Journal:
         """Return the journal as entries alone tell it: nothing in it comes from the index."""
         return Journal(self.disk, self.layout)
+
+    def anew(self) -> Core:
+        """Open the parts anew, so that another thread works with the store as another process would."""
+        return assemble(self.disk, self.layout, self.config, self.cache)
 
     def data(self, refs: Sequence[BlobRef]) -> memoryview:
         """Return the concatenation of blobs, hash-checked. Raises Damaged."""
@@ -56,4 +61,4 @@ def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> 
         path = cache / f"{config.store_id}.sqlite" if cache else None
     index = Index(path, config.store_id, writable=writable or shared)
     blobs = Blobs(disk, layout, index, mapped=not shared)
-    return Core(disk, layout, config, index, blobs, Journal(disk, layout, index), Settings(disk, layout))
+    return Core(disk, layout, config, index, blobs, Journal(disk, layout, index), Settings(disk, layout), cache)
