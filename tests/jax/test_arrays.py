@@ -186,16 +186,17 @@ def test_arrays_on_several_devices_come_back_whole(axes: tuple[str | None, ...])
     assert bits(found["a"]) == bits(array)
 
 
-def test_nobody_copies_what_cannot_change() -> None:
+def test_no_snapshot_copies_what_cannot_change() -> None:
     """The bytes of an array on the CPU are its own memory, and a leaf is not read before it is asked."""
     array = jnp.arange(1 << 12)
     leaf = leaf_of(array)
-    assert leaf.is_private
+    assert leaf.is_immutable
+    assert not leaf.is_private
     data = leaf.data()
     assert data.readonly
     assert np.frombuffer(data, np.uint8).ctypes.data == array.unsafe_buffer_pointer()
-    assert leaf_of(jax.random.key(0)).is_private
-    assert not leaf_of(np.arange(3)).is_private
+    assert leaf_of(jax.random.key(0)).is_immutable
+    assert not leaf_of(np.arange(3)).is_immutable
 
 
 @pytest.mark.parametrize("name", ["float32", *SMALL])
