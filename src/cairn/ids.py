@@ -35,6 +35,8 @@ def blob_id(data: Buffer, threads: int | None = None) -> str:
 
 def blob_id_of(parts: Sequence[memoryview], threads: int | None = None) -> str:
     """Hash the concatenation of bytes; large ones on all cores, or on so many."""
+    if len(parts) == 1:
+        return blob_id(parts[0], threads)
     hasher = blake3(max_threads=hashing_threads(sum(part.nbytes for part in parts), threads))
     for part in parts:
         hasher.update(part)
