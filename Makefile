@@ -6,8 +6,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 TORCH := torch==2.13.0
+JAX := jax==0.10.2
 
-.PHONY: demo test test-torch test-all lint types check fuzz experiments clean
+# What experiment 20 measures beside cairn, apart from Debian's git-lfs, restic, borgbackup and strace.
+BENCH := .venv-bench
+PEERS := $(TORCH) $(JAX) orbax-checkpoint==0.12.8 dvc==3.67.1 matplotlib==3.11.2
+
+.PHONY: demo test test-torch test-jax test-all lint types check fuzz experiments bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,11 +30,19 @@ test: $(READY)
 test-torch: $(VENV)/.torch
 	$(BIN)/python -m pytest tests/torch
 
-test-all: test test-torch
+# What needs jax: tests/jax is left out where jax is not installed.
+test-jax: $(VENV)/.jax
+	$(BIN)/python -m pytest tests/jax
+
+test-all: test test-torch test-jax
 
 $(VENV)/.torch: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	touch $(VENV)/.torch
+
+$(VENV)/.jax: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(JAX)
+	touch $(VENV)/.jax
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -50,5 +63,14 @@ experiments: $(READY)
 	$(BIN)/python experiments/18-checkpoint-roundtrip/run.py
 	$(BIN)/python experiments/19-real-files/measure.py
 
+$(BENCH)/.ready: pyproject.toml constraints.txt Makefile
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . $(PEERS)
+	touch $@
+
+# Under 20 minutes; BENCH_OPTIONS='--scale 0.01' for a first look.
+bench: $(BENCH)/.ready
+	$(BENCH)/bin/python -W ignore experiments/20-commit-speed/bench.py $(BENCH_OPTIONS)
+
 clean:
-	rm -rf $(VENV) store/demo .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) store/demo .mypy_cache .ruff_cache .hypothesis

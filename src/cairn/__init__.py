@@ -19,6 +19,7 @@ from cairn.errors import (
 )
 from cairn.history.commit import Commit
 from cairn.store.handle import RunHandle as Run
+from cairn.store.pending import Pending
 from cairn.store.store import Store, init
 from cairn.store.store import open_store as open  # noqa: A004 - cairn.open is the name users expect
 
@@ -33,6 +34,7 @@ __all__ = [
     "Damaged",
     "Dropped",
     "NotFound",
+    "Pending",
     "ReadOnly",
     "Run",
     "Store",

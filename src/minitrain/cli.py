@@ -35,6 +35,7 @@ def main() -> None:
 @click.option("--seed", type=click.IntRange(min=0), help="The seed of a fresh run; 0 if it is left out.")
 @click.option("--resume", is_flag=True, help="Go on from the newest commit of the run.")
 @click.option("--peak-lr", type=click.FloatRange(min=0), help="The highest learning rate, from here on.")
+@click.option("--async", "in_background", is_flag=True, help="Train on while a commit is made.")
 @click.option("--losses", type=click.Path(path_type=Path), help="Append a line of JSON with each step's loss.")
 def train_command(
     store: Path,
@@ -44,6 +45,7 @@ def train_command(
     seed: int | None,
     resume: bool,
     peak_lr: float | None,
+    in_background: bool,
     losses: Path | None,
 ) -> None:
     """Train, and commit the whole state to a store.
@@ -54,7 +56,7 @@ def train_command(
     from cairn.errors import CairnError
 
     try:
-        status = _train(store, name, steps, commit_every, seed, resume, peak_lr, losses)
+        status = _train(store, name, steps, commit_every, seed, resume, peak_lr, in_background, losses)
     except CairnError as error:
         _fail(error, error.exit_code)
     except (MinitrainError, OSError) as error:
@@ -70,6 +72,7 @@ def _train(
     seed: int | None,
     resume: bool,
     peak_lr: float | None,
+    in_background: bool,
     losses: Path | None,
 ) -> int:
     with ExitStack() as stack:
@@ -86,7 +89,15 @@ def _train(
             record(step, loss)
             advance(step, loss)
 
-        made = train(run, start.machines, stop, steps=steps, commit_every=commit_every, on_step=on_step)
+        made = train(
+            run,
+            start.machines,
+            stop,
+            steps=steps,
+            commit_every=commit_every,
+            on_step=on_step,
+            wait=not in_background,
+        )
     if made is None:
         _say(f"step {steps} is reached already; nothing was trained")
     commit = made or run.tip

@@ -20,7 +20,7 @@ from minitrain.loop import evaluate, train_step
 from minitrain.machines import Machines, build_machines
 
 if TYPE_CHECKING:
-    from cairn import Commit, Run, Store
+    from cairn import Commit, Pending, Run, Store
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -98,28 +98,38 @@ def train(
     steps: int,
     commit_every: int,
     on_step: Callable[[int, float], None],
+    wait: bool = True,
 ) -> Commit | None:
     """Trains up to a step, and commits every so many steps, at the end, and when it is asked to stop.
 
-    Returns the last commit, or None if there was nothing left to train.
+    Returns the last commit, or None if there was nothing left to train. Without `wait` training goes on while a
+    commit is made.
     """
+    from cairn import Pending
+
     _, held_out = split_corpus(build_corpus())
-    commit = None
+    commit: Commit | Pending | None = None
     for step in range(machines.scheduler.t + 1, steps + 1):
         loss = train_step(*machines)
         on_step(step, loss)
         stopped_by = stop.signal
         if step % commit_every == 0 or step == steps or stopped_by:
             message = f"stopped by {stopped_by.name}" if stopped_by else None
-            commit = commit_machines(run, machines, loss, held_out, message)
+            commit = commit_machines(run, machines, loss, held_out, message, wait=wait)
         if stopped_by:
             break
-    return commit
+    return commit.result() if isinstance(commit, Pending) else commit
 
 
 def commit_machines(
-    run: Run, machines: Machines, loss: float, held_out: Sequence[VerbExample], message: str | None
-) -> Commit:
+    run: Run,
+    machines: Machines,
+    loss: float,
+    held_out: Sequence[VerbExample],
+    message: str | None,
+    *,
+    wait: bool = True,
+) -> Commit | Pending:
     """Commits the whole state, with the loss of its last step and the held-out loss."""
     return run.commit(
         machines.state(),
@@ -127,4 +137,5 @@ def commit_machines(
         epoch=machines.data_iter.epoch,
         metrics={"loss": loss, "val_loss": evaluate(machines.model, held_out)},
         message=message,
+        wait=wait,
     )

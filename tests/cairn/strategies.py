@@ -86,6 +86,19 @@ class Memory:
         return plan.manifest(refs, self.put_tree)
 
 
+def saved(**tensors: tuple[str, list[int], str, bytes]) -> tuple[Memory, BlobRef]:
+    """Saves tensors by dtype, shape, kind and bytes, as a state of torch's or jax's is saved."""
+    memory = Memory()
+    nodes: dict[str, object] = {
+        name: {
+            "$tensor": {"dtype": dtype, "shape": shape, "blobs": [[*memory.put(data)]] if data else [], "as": kind},
+        }
+        for name, (dtype, shape, kind, data) in tensors.items()
+    }
+    tree = memory.put_tree(canonical.encode(nodes | {"tied": {"$tie": [next(iter(nodes))]}}))
+    return memory, memory.put_tree(canonical.encode({"components": {"model": [*tree]}, "ties": []}))
+
+
 def exact(value: object) -> object:
     """Turns a value into one whose == tells every bit, type, key order and dtype, but not which memory it is."""
     kind = type(value)

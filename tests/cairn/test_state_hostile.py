@@ -25,6 +25,7 @@ from cairn.state.lazy import LazyMapping, LazyState
 from cairn.state.walk import leaves, walk
 
 BLOB = ["0" * 64, 8]
+KEYS = "jax.random.key(impl='threefry2x32')"
 
 
 def manifest_of(memory: Memory, tree: bytes, ties: Any = ()) -> BlobRef:
@@ -95,6 +96,14 @@ MALFORMED: list[tuple[str, object, str]] = [
     ("packed of numpy", tensor(dtype="F4", shape=[16]), "element type"),
     ("packed odd", tensor(dtype="F4", shape=[2, 15], **{"as": "torch"}), "element type.*15"),
     ("packed without shape", tensor(dtype="F4", **{"as": "torch"}), "element type"),
+    ("tensor big of jax", tensor(order="big", **{"as": "jax"}), "an object with dtype"),
+    ("dtype jax lacks", tensor(dtype="complex32", **{"as": "jax"}), "element type.* of jax"),
+    ("weak packed", tensor(dtype="F4", shape=[8], **{"as": "jax(weak_type=True)"}), "element type.* of jax"),
+    ("strong said", tensor(**{"as": "jax(weak_type=False)"}), "an object with dtype"),
+    ("keys of bytes", tensor(dtype="U8", shape=[4, 4], **{"as": KEYS}), "element type.* of jax.random.key"),
+    ("keys of three", tensor(dtype="U32", shape=[2, 3], **{"as": KEYS}), "element type.* of jax.random.key"),
+    ("keys without words", tensor(dtype="U32", shape=[], **{"as": KEYS}), "element type.* of jax.random.key"),
+    ("unknown keys", tensor(**{"as": "jax.random.key(impl='dice')"}), "an object with dtype"),
     ("packed and bytes", tensor(dtype="F4", shape=[8], **{"as": "torch"}), "4 bytes in 1 pieces"),
     ("dtype unknown", tensor(dtype="F128"), "element type"),
     ("dtype of numpy", tensor(dtype="float64"), "element type"),

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cairn.strategies import Memory, exact
+from tests.cairn.strategies import Memory, exact, saved
 
 import cairn
-from cairn import canonical
 from cairn.errors import CairnError, UnsupportedValue
 from cairn.files.plain import take_apart
-from cairn.ids import BlobRef
 from cairn.state import tensors
 from cairn.state.decode import load
 from cairn.state.encode import sketch
@@ -37,19 +35,6 @@ KINDS = ("torch", "torch.nn.Parameter", "torch.nn.Parameter(requires_grad=False)
 def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes every import of torch fail, wherever the tests run."""
     monkeypatch.setitem(sys.modules, "torch", None)
-
-
-def saved(**tensors: tuple[str, list[int], str, bytes]) -> tuple[Memory, BlobRef]:
-    """Saves tensors by dtype, shape, kind and bytes, as a state of torch's is saved."""
-    memory = Memory()
-    nodes: dict[str, object] = {
-        name: {
-            "$tensor": {"dtype": dtype, "shape": shape, "blobs": [[*memory.put(data)]] if data else [], "as": kind},
-        }
-        for name, (dtype, shape, kind, data) in tensors.items()
-    }
-    tree = memory.put_tree(canonical.encode(nodes | {"tied": {"$tie": [next(iter(nodes))]}}))
-    return memory, memory.put_tree(canonical.encode({"components": {"model": [*tree]}, "ties": []}))
 
 
 def test_loading_says_how_to_do_without_torch(no_torch: None) -> None:

@@ -1,4 +1,4 @@
-"""A training process that kills itself: `killed_trainer.py STORE LOSSES WHERE`.
+"""A training process that kills itself: `killed_trainer.py STORE LOSSES WHERE [--async]`.
 
 WHERE is `disk:N` (before the N-th durable step of the process), `forward:N` (in the N-th forward pass), `never`, or
 `count`, which prints the names of all durable steps instead. It trains as `python -m minitrain train` does.
@@ -49,7 +49,7 @@ def kill_in_forward(at: int) -> None:
     MiniGPT.forward = counted  # type: ignore[assignment, method-assign] # the point of this program
 
 
-def train(store: str, losses: str, where: str) -> None:
+def train(store: str, losses: str, where: str, *more: str) -> None:
     """Train to the end, or to the chosen point."""
     kind, _, number = where.partition(":")
     disk = KillingDisk(int(number) if kind == "disk" else None, say=kind == "count")
@@ -59,8 +59,8 @@ def train(store: str, losses: str, where: str) -> None:
         setattr(cairn, name, partial(getattr(cairn, name), disk=disk))
     options = {"--store": store, "--losses": losses, "--steps": STEPS, "--commit-every": COMMIT_EVERY, "--seed": SEED}
     arguments = [str(part) for option in options.items() for part in option]
-    main(["train", "--resume", *arguments])
+    main(["train", "--resume", *arguments, *more])
 
 
 if __name__ == "__main__":
-    train(*sys.argv[1:4])
+    train(*sys.argv[1:])

@@ -25,9 +25,10 @@ class Reference:
     disk_steps: list[str]
 
 
-def start(folder: Path, where: str) -> "subprocess.Popen[str]":
+def start(folder: Path, where: str, *options: str) -> "subprocess.Popen[str]":
     """Start a trainer on the folder's store, to be killed at a point or never."""
-    command = [sys.executable, "-W", "error", str(TRAINER), str(folder / "store"), str(folder / "losses"), where]
+    arguments = [str(folder / "store"), str(folder / "losses"), where, *options]
+    command = [sys.executable, "-W", "error", str(TRAINER), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -44,9 +45,9 @@ def losses_of(folder: Path) -> list[tuple[int, str]]:
     return [(record["step"], record["loss"]) for line in lines if line.endswith("}") for record in [json.loads(line)]]
 
 
-def check_equal(folder: Path, reference: Reference) -> None:
+def check_equal(folder: Path, reference: Reference, *options: str) -> None:
     """Resume, and compare every loss that was ever written, and the last state, with the unbroken run's."""
-    out = finish(start(folder, "never"))
+    out = finish(start(folder, "never", *options))
     assert f"manifest {reference.manifest}" in out
     losses = losses_of(folder)
     assert {step for step, _ in losses} == set(reference.losses)
@@ -76,17 +77,24 @@ def disk_points(steps: list[str]) -> list[int]:
     return sorted({*spread, *around})
 
 
-def test_resume_equals_the_unbroken_run_after_sigkill_at_durable_steps(reference: Reference, tmp_path: Path) -> None:
-    """Killed before, in and after the writing of packs and entries, training ends with the same losses and state."""
+@pytest.mark.parametrize("options", [(), ("--async",)], ids=["waiting", "async"])
+def test_resume_equals_the_unbroken_run_after_sigkill_at_durable_steps(
+    options: tuple[str, ...], reference: Reference, tmp_path: Path
+) -> None:
+    """Killed before, in and after the writing of packs and entries, training ends with the same losses and state.
+
+    With --async, what is killed is training that went on meanwhile.
+    """
     points = disk_points(reference.disk_steps)
     assert len(points) >= DISK_POINTS
+    points = points[::2] if options else points
     for point in points:
         folder = tmp_path / str(point)
         folder.mkdir()
-        process = start(folder, f"disk:{point}")
+        process = start(folder, f"disk:{point}", *options)
         process.communicate(timeout=120)
         assert process.returncode == -signal.SIGKILL, f"point {point}: {reference.disk_steps[point - 1]}"
-        check_equal(folder, reference)
+        check_equal(folder, reference, *options)
     print(f"killed at {len(points)} of {len(reference.disk_steps)} durable steps")
 
 
@@ -101,15 +109,16 @@ def test_resume_equals_the_unbroken_run_after_sigkill_in_a_forward_pass(
     check_equal(tmp_path, reference)
 
 
+@pytest.mark.parametrize("options", [(), ("--async",)], ids=["waiting", "async"])
 @pytest.mark.parametrize("lines", [1, 4, 7, 10][:OUTSIDE_POINTS])
 def test_resume_equals_the_unbroken_run_after_sigkill_from_outside(
-    lines: int, reference: Reference, tmp_path: Path
+    lines: int, options: tuple[str, ...], reference: Reference, tmp_path: Path
 ) -> None:
     """Killed by another process at no chosen instruction, training ends the same."""
-    process = start(tmp_path, "never")
+    process = start(tmp_path, "never", *options)
     deadline = time.monotonic() + 60
     while len(losses_of(tmp_path)) < lines and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
     process.kill()
     process.communicate(timeout=120)
-    check_equal(tmp_path, reference)
+    check_equal(tmp_path, reference, *options)

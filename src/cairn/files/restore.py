@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from cairn.errors import Conflict, Damaged
 from cairn.files.words import show
-from cairn.ids import PARALLEL_BYTES
+from cairn.ids import hashing_threads
 from cairn.io.disk import Disk
 from cairn.state.nodes import Folder, Link, name_bytes
 from cairn.state.stored import StoredFile
@@ -59,7 +59,7 @@ def _close_folder(disk: Disk, folder: Folder, path: bytes) -> None:
 
 
 def _write(disk: Disk, stored: StoredFile, path: bytes, advance: Callable[[int], None], *, sync: bool) -> None:
-    whole = blake3(max_threads=blake3.AUTO if stored.size >= PARALLEL_BYTES else 1)
+    whole = blake3(max_threads=hashing_threads(stored.size))
     file = disk.create(Path(os.fsdecode(path)), 0o600)
     try:
         for chunk in stored.chunks():

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from cairn.files.formats import Cut, cut_file
 from cairn.files.words import being_read, changed, check_regular, show
-from cairn.ids import PARALLEL_BYTES, BlobRef
+from cairn.ids import BlobRef, hashing_threads
 from cairn.io.disk import Disk
 from cairn.io.handles import OpenFile
 from cairn.objects.cutting import cut
@@ -197,4 +197,4 @@ def pieces(how: Cut, size: int) -> list[Piece]:
 
 
 def _hasher(size: int) -> blake3:
-    return blake3(max_threads=blake3.AUTO if size >= PARALLEL_BYTES else 1)
+    return blake3(max_threads=hashing_threads(size))

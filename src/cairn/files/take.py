@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cairn.files.source import FileSource, Kept, StoredSource
@@ -47,14 +46,7 @@ def take_in(intake: Intake, files: Sequence[File], advance: Callable[[int], None
     gather = intake.gather(len(files))
     readers = _Readers(intake, gather, files, advance)
     try:
-        with ThreadPoolExecutor(READERS, thread_name_prefix="cairn-read") as pool:
-            try:
-                for job in [pool.submit(readers.read) for _ in range(READERS)]:
-                    job.result()
-            except BaseException as error:
-                readers.stop(error)
-        if readers.error is not None:
-            raise readers.error
+        readers.run()
         intake.gathered(gather)
     except BaseException:
         gather.abandon()
@@ -78,8 +70,24 @@ class _Readers:
         self.kept: dict[File, Kept] = {}
         self.error: BaseException | None = None
 
-    def read(self) -> None:
-        """Read files until none is left or one has failed."""
+    def run(self) -> None:
+        """Read all files. Raises the first error."""
+        # Not a pool: those take no work any more when the interpreter is about to end, and a commit goes on then.
+        threads = [threading.Thread(target=self._read, name=f"cairn-read-{number}") for number in range(READERS)]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException as error:
+            self._stop(error)
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _read(self) -> None:
         try:
             while self.error is None and (file := self._next()) is not None:
                 source: FileSource | StoredSource = StoredSource(file) if isinstance(file, StoredFile) else file.bytes
@@ -87,9 +95,9 @@ class _Readers:
         except _Stopped:
             return
         except BaseException as error:
-            self.stop(error)
+            self._stop(error)
 
-    def stop(self, error: BaseException) -> None:
+    def _stop(self, error: BaseException) -> None:
         """Let every reader end with the piece it is reading."""
         with self._guard:
             self.error = self.error or error

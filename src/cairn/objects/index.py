@@ -8,12 +8,14 @@ broken or doctored can cost time or a second copy of a blob, never a wrong answe
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from cairn.ids import is_id
 from cairn.objects.pack import Header
@@ -64,6 +66,7 @@ class Index:
         self._connection: sqlite3.Connection | None = None
         self._is_filled = False
         self._drops = 0
+        _indexes.add(self)
 
     @property
     def path(self) -> Path | None:
@@ -251,6 +254,30 @@ class Index:
         else:
             self._path = None
         self._is_filled = False
+
+
+class _Fork:
+    """Lets no thread be inside SQLite while another one forks: the child would wait for it for ever."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.RLock()
+        self._held: list[threading.RLock] = []
+
+    def begin(self) -> None:
+        self._one_at_a_time.acquire()
+        for index in list(_indexes):
+            index._guard.acquire()
+            self._held.append(index._guard)
+
+    def end(self) -> None:
+        while self._held:
+            self._held.pop().release()
+        self._one_at_a_time.release()
+
+
+_indexes: WeakSet[Index] = WeakSet()
+_fork = _Fork()
+os.register_at_fork(before=_fork.begin, after_in_parent=_fork.end, after_in_child=_fork.end)
 
 
 def _has_wal(path: Path) -> bool:

@@ -118,8 +118,8 @@ def together(values: Iterable[V]) -> Iterator[tuple[list[Piece[V]], list[memoryv
     parts: list[memoryview] = []
     size = 0
     for value in sorted(values, key=_order):
-        data = value.data()
-        for start, stop in cut(value.nbytes):
+        data, nbytes = value.data(), value.nbytes
+        for start, stop in cut(nbytes):
             full = size + stop - start > _TOGETHER_BYTES or len(pieces) == _TOGETHER
             if pieces and (full or value.is_private != pieces[0].value.is_private):
                 yield pieces, parts

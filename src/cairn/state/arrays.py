@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cairn.state import dtypes
 
 Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
 DType = np.dtype[Any]
 
 COMPLEX = {"C64", "complex128", "complex32", "bcomplex32"}
@@ -83,17 +84,28 @@ def memory_of(array: Array) -> object:
     return (array.__array_interface__["data"][0], array.dtype, array.shape, array.strides, load)
 
 
+def plain_bytes(array: Array) -> Bytes | None:
+    """The bytes of an array where they lie in memory, or None when they do not lie there as they are stored."""
+    return array.reshape(-1).view(np.uint8) if array.flags.c_contiguous and not is_big(array.dtype) else None
+
+
+def copy_bytes(array: Array, name: str, target: Bytes) -> None:
+    """Copy the bytes of an array as they are stored."""
+    np.copyto(target.view(array.dtype).reshape(array.shape), array)
+    if is_big(array.dtype):
+        swap(target, name, array.dtype.itemsize)
+
+
 def array_bytes(array: Array, name: str) -> memoryview:
     """The bytes of an array as stored; without a copy when they lie in memory exactly so."""
-    if array.flags.c_contiguous and not is_big(array.dtype):
-        return array.reshape(-1).view(np.uint8).data
-    copy = np.array(array, order="C", copy=True).reshape(-1).view(np.uint8)
-    if is_big(array.dtype):
-        swap(copy, name, array.dtype.itemsize)
-    return copy.data
+    plain = plain_bytes(array)
+    if plain is None:
+        plain = np.empty(array.nbytes, np.uint8)
+        copy_bytes(array, name, plain)
+    return plain.data
 
 
-def little(raw: npt.NDArray[np.uint8], name: str) -> npt.NDArray[np.uint8]:
+def little(raw: Bytes, name: str) -> Bytes:
     """The bytes of elements in this machine's order, made little-endian; or the reverse."""
     itemsize = dtypes.itemsize(name) or 1
     if BIG_HOST and itemsize > 1:
@@ -149,7 +161,7 @@ def scalar_from(data: bytes, dtype: DType, name: str) -> Any:
     return array_from(memoryview(data), name, dtype, (1,), copy=True)[0]
 
 
-def swap(raw: npt.NDArray[np.uint8], name: str, itemsize: int | None = None) -> None:
+def swap(raw: Bytes, name: str, itemsize: int | None = None) -> None:
     """Change the order of the bytes in every element, in place; a complex one is two numbers."""
     itemsize = itemsize or dtypes.itemsize(name) or 1
     width = itemsize // 2 if name in COMPLEX else itemsize

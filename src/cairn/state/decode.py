@@ -47,7 +47,7 @@ def load(
 ) -> dict[str, object]:
     """Load a state, or the components in `only`, in the order it had; arrays are read-only views unless `copy`.
 
-    With `as_numpy` torch's tensors are arrays too; `make` makes something else of every tensor; those of `into` are
+    With `as_numpy` torch's and jax's are numpy's, too; `make` makes something else of every tensor; those of `into` are
     filled instead. In folders, what was dropped, as `without` says, is Gone. Raises NotFound for a component that is
     not there, UsageError where `into` does not fit, and Damaged.
     """

@@ -70,6 +70,19 @@ TORCH_NAMES = {name: library for name, (library, _) in SAFETENSORS.items()} | {
 WITH_GRADIENTS = frozenset(name for name, torch in TORCH_NAMES.items() if "float" in torch or "complex" in torch)
 """Types of which a Parameter that is not frozen may be."""
 
+JAX_NAMES = frozenset(SAFETENSORS) | {
+    "complex128",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float4_e2m1fn",
+    "int2",
+    "int4",
+    "uint2",
+    "uint4",
+}
+"""Types that jax has too."""
+
 _TIME = re.compile(r"(datetime|timedelta)64(\[([2-9]|[1-9]\d{1,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?", re.ASCII)
 
 

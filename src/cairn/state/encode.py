@@ -4,9 +4,9 @@
 is written. Between it and `Sketch.manifest` the caller stores the leaves, in any order.
 
 Types are tested exactly: `numpy.float64` is no float here and an enum's int no int, since neither would come back.
-Ties are the same address, dtype, shape and strides; never equal bytes, nor two loaded tensors that happen to be views
-of one blob. Arrays that overlap otherwise are stored separately, and so are a numpy array and a torch tensor, or a
-Parameter and a plain tensor, over one memory. A list or dict that occurs twice comes back as two.
+Ties are the same address, dtype, shape and strides (of jax, whose arrays never change: the same object); never equal
+bytes, nor two loaded tensors that are views of one blob. Arrays that overlap otherwise are stored separately, and so
+are those of two libraries, or a Parameter and a plain tensor. A list or dict that occurs twice comes back as two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 from cairn import canonical
 from cairn.errors import UnsupportedValue
-from cairn.ids import BlobRef
 from cairn.objects.cutting import cut
 from cairn.state import paths, refusals, tensors
 from cairn.state.assemble import (
@@ -27,11 +26,6 @@ from cairn.state.assemble import (
     Items,
     Joined,
     Pair,
-    PutTree,
-    References,
-    finish,
-    list_text,
-    ref_text,
 )
 from cairn.state.atoms import atom_text, key_text, plain_text
 from cairn.state.basics import Malformed
@@ -39,8 +33,8 @@ from cairn.state.filesyntax import check_names
 from cairn.state.leaf import Leaf
 from cairn.state.nodes import MAX_MODE, Folder, NewFile, name_bytes
 from cairn.state.nodes import Link as FileLink
+from cairn.state.sketch import TOO_MANY_BYTES, Sketch
 from cairn.state.stored import StoredFile
-from cairn.state.syntax import fits_memory
 from cairn.state.trees import (
     COMPONENT_NAME,
     MAX_DATA_BYTES,
@@ -53,51 +47,10 @@ from cairn.state.trees import (
     is_plain_key,
 )
 
-__all__ = ["Leaf", "Sketch", "cut", "sketch"]
+__all__ = ["Leaf", "cut", "sketch"]
 
 _REF_BYTES = 90
 """Upper bound of a reference to a blob in a tree."""
-
-_TOO_MANY = f"expected at most {MAX_EXPANDED_BYTES} bytes of trees, found more; store long lists of numbers as arrays"
-
-
-class Sketch:
-    """A validated state of which nothing is written yet."""
-
-    def __init__(
-        self,
-        drafts: dict[str, Draft],
-        components: dict[str, list[Leaf]],
-        files: dict[str, list[NewFile | StoredFile]],
-        ties: list[bytes],
-        left_out: tuple[str, ...],
-    ) -> None:
-        """Hold what `sketch` found."""
-        self.components = components
-        """The leaves by component, in the order of the state; memory that occurs again has no second leaf."""
-        self.files = files
-        """The files by component, in the order of the state."""
-        self.left_out = left_out
-        """What the folders in the state leave out."""
-        self._drafts = drafts
-        self._ties = ties
-
-    def manifest(self, refs: References, put_tree: PutTree) -> BlobRef:
-        """Write all trees, the manifest last, and return its reference; `refs` has the pieces of every leaf."""
-        written = 0
-
-        def put(tree: bytes) -> BlobRef:
-            nonlocal written
-            written += len(tree)
-            if written > MAX_EXPANDED_BYTES:
-                raise UnsupportedValue(f"state: {_TOO_MANY}; nothing was committed")
-            return put_tree(tree)
-
-        entries = [
-            plain_text(name) + b":" + ref_text(put(finish(draft, refs, put))) for name, draft in self._drafts.items()
-        ]
-        ties = list_text(self._ties, put)
-        return put(b'{"components":{' + b",".join(entries) + b'},"ties":' + ties + b"}")
 
 
 def sketch(state: Mapping[str, object]) -> Sketch:
@@ -261,24 +214,25 @@ class _Encoder:
             raise self._refusal(str(error)) from None
         if seen is None:
             return None
-        if not fits_memory(seen.shape, seen.dtype):
+        around = tensors.around_blobs(seen.dtype, seen.shape, seen.ending)
+        if around is None:
             raise self._refusal(f"expected a shape that fits in memory, found {seen.shape!s:.120}")
-        shape = ",".join(map(str, seen.shape))
-        before = f'{{"$tensor":{{"dtype":"{seen.dtype}","shape":[{shape}],"blobs":'.encode()
-        after = f"{seen.ending}}}}}".encode()
-        if value.nbytes == 0:
+        before, after = around
+        if seen.nbytes == 0:
             return before + b"[]" + after
         steps = tuple(self._steps)
+        first = self._first.get(seen.memory)
+        if first is None:
+            leaf = self._leaf(value, seen.dtype, seen.nbytes, before, after)
+            self._first[seen.memory] = (self._component, steps, leaf)
+            return leaf
+        component, place, leaf = first
+        if component == self._component:
+            return self._tie_text({"$tie": list(place)})
         here = self._here.setdefault(seen.memory, steps)
         if here is not steps:
             return self._tie_text({"$tie": list(here)})
-        first = self._first.get(seen.memory)
-        if first is not None:
-            component, place, leaf = first
-            self.ties.append(self._tie_text({"at": [self._component, list(steps)], "of": [component, list(place)]}))
-            return leaf
-        leaf = self._leaf(value, seen.dtype, before, after)
-        self._first[seen.memory] = (self._component, steps, leaf)
+        self.ties.append(self._tie_text({"at": [self._component, list(steps)], "of": [component, list(place)]}))
         return leaf
 
     def _tie_text(self, tie: dict[str, object]) -> bytes:
@@ -292,25 +246,26 @@ class _Encoder:
 
     def _long(self, value: object) -> Leaf:
         if type(value) is bytes:
-            return self._leaf(value, "bytes", b'{"$bytes":', b"}")
+            return self._leaf(value, "bytes", len(value), b'{"$bytes":', b"}")
         if type(value) is str:
-            return self._leaf(value.encode("utf-8", "surrogatepass"), "str", b'{"$str":', b"}")
+            data = value.encode("utf-8", "surrogatepass")
+            return self._leaf(data, "str", len(data), b'{"$str":', b"}")
         if type(value) is int:
             raise self._refusal(f"found an int of {value.bit_length()} bits; store value.to_bytes(…)")
         raise self._refusal(refusals.of_type(value))
 
-    def _leaf(self, value: Any, dtype: str, before: bytes, after: bytes) -> Leaf:
-        leaf = Leaf(value, dtype, self._component, tuple(self._keys), before, after)
-        if leaf.nbytes > MAX_DATA_BYTES:
-            raise self._refusal(f"expected at most {MAX_DATA_BYTES} bytes, found {leaf.nbytes}; store it in pieces")
-        self._spend(len(before) + len(after) + _REF_BYTES * len(cut(leaf.nbytes)))
+    def _leaf(self, value: Any, dtype: str, nbytes: int, before: bytes, after: bytes) -> Leaf:
+        if nbytes > MAX_DATA_BYTES:
+            raise self._refusal(f"expected at most {MAX_DATA_BYTES} bytes, found {nbytes}; store it in pieces")
+        leaf = Leaf(value, dtype, nbytes, self._component, tuple(self._keys), before, after)
+        self._spend(len(before) + len(after) + _REF_BYTES * len(cut(nbytes)))
         self._leaves.append(leaf)
         return leaf
 
     def _spend(self, nbytes: int) -> None:
         self._bytes += nbytes
         if self._bytes > MAX_EXPANDED_BYTES:
-            raise self._refusal(_TOO_MANY)
+            raise self._refusal(TOO_MANY_BYTES)
 
     def _refusal(self, reason: str) -> UnsupportedValue:
         return UnsupportedValue(f"{paths.readable(self._component, self._keys)}: {reason}; nothing was written")

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from cairn.errors import UsageError
-from cairn.state import arrays, dtypes, torch_values
+from cairn.state import arrays, dtypes, jax_values, torch_values
 from cairn.state.arrays import Array
 from cairn.state.known import Known
 from cairn.state.make import live_key
@@ -167,7 +167,7 @@ def _memory(value: Any, path: str) -> Array | None:
         raw = found
     else:
         _refuse(path, "an array of numpy or a tensor of torch in `into`", f"{_say(value)}; only these can be filled")
-    if any(step == 0 and extent > 1 for step, extent in zip(raw.strides, raw.shape, strict=True)):
+    if raw.size and any(step == 0 and extent > 1 for step, extent in zip(raw.strides, raw.shape, strict=True)):
         _refuse(path, "elements with a memory of their own", "some that share one; fill value.copy(), or value.clone()")
     return raw.view(np.dtype((np.void, raw.dtype.itemsize)))
 
@@ -228,7 +228,7 @@ def _share(one: _Target, other: _Target) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or torch_values.is_relative(value) or type(value).__module__.startswith("jax")
+    return isinstance(value, np.ndarray) or torch_values.is_relative(value) or jax_values.is_array(value)
 
 
 def _say(value: Any) -> str:

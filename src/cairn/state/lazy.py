@@ -1,8 +1,8 @@
 """A commit as a mapping that reads and checks a value when it is touched.
 
 Dicts give mappings as lazy as the first; everything else is decoded whole on touch. Arrays are read-only views, torch's
-tensors fresh copies. A memory has one array or tensor as long as somebody holds it, however often and by whatever name
-it is touched.
+and jax's fresh copies. A memory has one array or tensor as long as somebody holds it, however often and by whatever
+name it is touched.
 """
 
 from __future__ import annotations

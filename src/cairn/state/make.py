@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cairn.state import arrays, dtypes, torch_values
+from cairn.state import arrays, dtypes, jax_values, torch_values
 from cairn.state.arrays import Array
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
 from cairn.state.source import Fetch
 from cairn.state.stored import BlobSource
 from cairn.state.syntax import Long, Tensor
+from cairn.state.trees import JAX_KINDS
 
 Make = Callable[[Tensor, Fetch, Place], Any]
 """Makes what a tensor is loaded as. Raises Damaged."""
@@ -22,7 +23,7 @@ Make = Callable[[Tensor, Fetch, Place], Any]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Makes numpy arrays, read-only views of the store unless `copy`, and fresh tensors where torch tensors went in.
+    """Makes numpy arrays, read-only views of the store unless `copy`, and what torch and jax had as theirs, fresh.
 
     With `as_numpy` everything is an array, and that of a packed type has its bytes.
     """
@@ -31,9 +32,12 @@ class Live:
     as_numpy: bool = False
 
     def __call__(self, node: Tensor, fetch: Fetch, place: Place) -> Any:
-        """Make a tensor. Raises Damaged, and CairnError when torch is not there."""
+        """Make a tensor. Raises Damaged, and CairnError when torch or jax is not there."""
         if node.kind is None or self.as_numpy:
             return self._array(node, fetch, place)
+        if node.kind in JAX_KINDS:
+            # jax makes its arrays of values that are there.
+            return jax_values.array_from(array(node, fetch, place, copy=True), node.kind, place.path)
         tensor, memory = torch_values.fresh(node.dtype, node.shape, node.kind, place.path)
         if node.blobs:
             fetch.fill(node.blobs, memory)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from cairn.state import torch_values
+from cairn.state import jax_values, torch_values
 
 _KEPT = (
-    "a dict, OrderedDict, Counter, list, tuple, str, bytes, int, float, complex, bool, None, a numpy array or scalar "
-    "or a torch tensor, of exactly these types"
+    "a dict, OrderedDict, Counter, list, tuple, str, bytes, int, float, complex, bool, None, a numpy array or "
+    "scalar, a torch tensor or a jax array, of exactly these types"
 )
 
 _HINTS: list[tuple[type[Any] | tuple[type[Any], ...], str]] = [
@@ -51,11 +51,22 @@ _TORCH_HINTS = {
     "torch.storage.TypedStorage": "store a tensor of it",
 }
 
+_JAX_HINTS = {
+    "flax.core.frozen_dict.FrozenDict": "store flax.core.unfreeze(value)",
+    "flax.nnx.statelib.State": "store flax.nnx.to_pure_dict(value)",
+    "jax._src.core.Ref": "store value[...]",
+    "jax.ShapeDtypeStruct": "store an array: this has no values",
+    "jaxlib._jax.PyTreeDef": "store jax.tree.leaves(…) of what has this structure",
+    "jaxlib._jax.pytree.PyTreeDef": "store jax.tree.leaves(…) of what has this structure",
+}
+_JAX_TREE = "store jax.tree.leaves(value), and restore jax.tree.unflatten(jax.tree.structure(a new one), leaves)"
+
 
 def of_type(value: object) -> str:
     """Say why a value of this type is refused and what to store instead."""
     kind = type(value)
-    hint = _of_torch(value) or next((hint for known, hint in _HINTS if isinstance(value, known)), _foreign(value))
+    hint = _of_torch(value) or _of_jax(value)
+    hint = hint or next((hint for known, hint in _HINTS if isinstance(value, known)), _foreign(value))
     return f"expected {_KEPT}; found {kind.__module__}.{kind.__qualname__}; {hint}"
 
 
@@ -90,6 +101,13 @@ def _of_torch(value: object) -> str | None:
     if hasattr(value, "state_dict"):
         return "store value.state_dict()"
     return _TORCH_HINTS.get(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def _of_jax(value: object) -> str | None:
+    hint = _JAX_HINTS.get(f"{type(value).__module__}.{type(value).__qualname__}")
+    if hint is None and not isinstance(value, dict) and jax_values.is_pytree(value):
+        return _JAX_TREE
+    return hint
 
 
 def _foreign(value: object) -> str:

@@ -23,6 +23,9 @@ from cairn.state.nodes import Link as FileLink
 from cairn.state.paths import Scalar
 from cairn.state.trees import (
     INLINE_BYTES,
+    JAX_KEYS,
+    JAX_KINDS,
+    KEY_WORDS,
     MAP_TYPES,
     MAX_DATA_BYTES,
     MAX_DEPTH,
@@ -62,7 +65,7 @@ class Tensor(NamedTuple):
     nbytes: int
     blobs: tuple[BlobRef, ...]
     kind: str | None = None
-    """One of `TORCH_KINDS`, or None for a numpy array."""
+    """One of `TORCH_KINDS` or `JAX_KINDS`, or None for a numpy array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def _tensor(raw: Any) -> Tensor:
     name, shape = raw["dtype"], raw["shape"]
     if type(shape) is not list or len(shape) > MAX_DIMENSIONS or not _are_counts(shape):
         raise Malformed(f"expected a shape of at most {MAX_DIMENSIONS} whole numbers, found {shape!r:.90}")
-    nbytes = dtypes.size_of(name, shape) if _is_of_kind(name, kind) else None
+    nbytes = dtypes.size_of(name, shape) if _is_of_kind(name, shape, kind) else None
     if nbytes is None or (big and dtypes.itemsize(name) == 1):
         raise Malformed(
             f"expected an element type this version knows, found {name!r:.60} in {shape!r:.60}"
@@ -156,22 +159,26 @@ def _are_counts(shape: list[Any]) -> bool:
     return set(map(type, shape)) <= {int} and (not shape or min(shape) >= 0)
 
 
-def _is_of_kind(name: Any, kind: str | None) -> bool:
+def _is_of_kind(name: Any, shape: list[int], kind: str | None) -> bool:
     if type(name) is not str:
         return False
     if kind is None:
         return name not in dtypes.PACKED
+    if kind in JAX_KEYS:
+        return name == "U32" and shape[-1:] == [KEY_WORDS[JAX_KEYS[kind]]]
+    if kind in JAX_KINDS:
+        return name in dtypes.JAX_NAMES
     return name in (dtypes.WITH_GRADIENTS if kind == PARAMETER else dtypes.TORCH_NAMES)
 
 
 def _tensor_endings(raw: Any) -> tuple[bool, str | None]:
-    """Whether a tensor is big-endian, and which of torch's kinds it is, if any."""
+    """Whether a tensor is big-endian, and which of torch's or jax's kinds it is, if any."""
     names = list(raw) if type(raw) is dict else []
     if names == ["dtype", "shape", "blobs"]:
         return False, None
     if names == ["dtype", "shape", "blobs", "order"] and raw["order"] == "big":
         return True, None
-    if names == ["dtype", "shape", "blobs", "as"] and raw["as"] in TORCH_KINDS:
+    if names == ["dtype", "shape", "blobs", "as"] and raw["as"] in TORCH_KINDS + JAX_KINDS:
         return False, raw["as"]
     raise Malformed(f"expected an object with dtype, shape, blobs and perhaps order or as, found {raw!r:.90}")
 

@@ -13,6 +13,8 @@ import sys
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from cairn.errors import CairnError
 from cairn.state import arrays, dtypes
 from cairn.state.trees import FROZEN_PARAMETER, PARAMETER, TORCH
@@ -70,11 +72,29 @@ def memory_of(tensor: Any, kind: str) -> object:
     return (kind, tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), bits)
 
 
+def plain_bytes(tensor: Any) -> arrays.Bytes | None:
+    """The bytes of a tensor where they lie in memory, or None when they do not lie there as they are stored."""
+    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        return None
+    torch: Any = sys.modules["torch"]
+    raw: arrays.Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return raw if sys.byteorder == "little" else None
+
+
+def copy_bytes(tensor: Any, name: str, target: arrays.Bytes) -> None:
+    """Copy the bytes of a tensor, from wherever they lie, as they are stored."""
+    torch: Any = sys.modules["torch"]
+    torch.from_numpy(target).view(tensor.dtype).reshape(tensor.shape).copy_(tensor.detach())
+    target[:] = arrays.little(target, name)
+
+
 def tensor_bytes(tensor: Any, name: str) -> memoryview:
     """The bytes of a tensor as stored; without a copy when they lie in this machine's memory exactly so."""
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    torch: Any = sys.modules["torch"]
-    return arrays.little(plain.reshape(-1).view(torch.uint8).numpy(), name).data
+    plain = plain_bytes(tensor)
+    if plain is None:
+        plain = np.empty(tensor.nbytes, np.uint8)
+        copy_bytes(tensor, name, plain)
+    return plain.data
 
 
 def fresh(name: str, shape: tuple[int, ...], kind: str, path: str) -> tuple[Any, memoryview]:

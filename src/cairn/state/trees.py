@@ -26,7 +26,9 @@ exactly one member, whose name begins with `$`:
                  load; so both byte orders share their blobs. BLOBS are the pieces of `cut`; an empty array has [].
                  A member "as": "torch" follows when it was no numpy array but a tensor of torch, with
                  "torch.nn.Parameter" instead of "torch" a Parameter, and with
-                 "torch.nn.Parameter(requires_grad=False)" a frozen one. Never together with "order".
+                 "torch.nn.Parameter(requires_grad=False)" a frozen one. "jax" is an array of jax's,
+                 "jax(weak_type=True)" one of a weak type, and "jax.random.key(impl='threefry2x32')" are random keys
+                 (also 'rbg' and 'unsafe_rbg'): U32, as jax.random.key_data() gives them. Never together with "order".
     {"$tie": STEPS}                the same memory as an earlier `$tensor` of this component, never an empty one
     {"$scalar": {"dtype": D, "data": "<hex>"}}     a numpy scalar: its bytes, little-endian
     {"$float": "<text>"}           the shortest text that comes back, as Python's repr; a NaN is the 16 hex digits of
@@ -99,6 +101,14 @@ FROZEN_PARAMETER = "torch.nn.Parameter(requires_grad=False)"
 TORCH_KINDS = (TORCH, PARAMETER, FROZEN_PARAMETER)
 """What a tensor of torch comes back as."""
 
+JAX = "jax"
+WEAK_JAX = "jax(weak_type=True)"
+KEY_WORDS = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
+"""jax's implementations of random keys, and how many numbers a key has."""
+JAX_KEYS = {f"jax.random.key(impl='{impl}')": impl for impl in KEY_WORDS}
+JAX_KINDS = (JAX, WEAK_JAX, *JAX_KEYS)
+"""What an array of jax comes back as."""
+
 COMPONENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
@@ -109,7 +119,7 @@ def starts_part(name: bytes) -> bool:
 
 def is_plain_key(key: object) -> bool:
     """Whether a dict with this key may stand for itself."""
-    return type(key) is str and not key.startswith("$") and stands_for_itself(key)
+    return type(key) is str and key[:1] != "$" and stands_for_itself(key)
 
 
 def stands_for_itself(text: str) -> bool:

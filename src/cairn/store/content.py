@@ -11,7 +11,7 @@ from cairn.errors import Damaged, Dropped, NotFound, UsageError
 from cairn.history.commit import Commit
 from cairn.ids import BlobRef
 from cairn.io.leases import reading
-from cairn.store.core import Core
+from cairn.store.core import Core, check_threads
 from cairn.store.reach import kept
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def load(
     """
     from cairn.state import decode
 
+    check_threads(threads)
     if into is not None and (copy or as_numpy):
         raise UsageError("into: expected neither copy= nor as_numpy= beside it: its tensors are what they are")
     with reading(core.disk, core.layout, "load"), kept(core, commit), _undefined(core, into):

@@ -12,6 +12,7 @@ from cairn.history.journal import Tag
 from cairn.io.explain import explained, written_out
 from cairn.io.leases import reading
 from cairn.store.core import Core
+from cairn.store.pending import settle_all
 
 if TYPE_CHECKING:
     from cairn.store.diff import Diff
@@ -31,12 +32,22 @@ class Contents:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        # An error on its way out is not to be replaced by an older one.
+        self._end(raising=kind is None)
 
     def close(self) -> None:
-        """Close the index. Nothing is lost without it, and the store can be used further."""
-        self._core.index.close()
+        """Wait for commits in flight, raise what one failed with if nobody has seen it, and close the index.
+
+        Nothing is lost without it, and the store can be used further.
+        """
+        self._end(raising=True)
+
+    def _end(self, *, raising: bool) -> None:
+        try:
+            settle_all(self._core, raising=raising)
+        finally:
+            self._core.index.close()
 
     @property
     def path(self) -> Path:

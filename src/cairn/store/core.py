@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from cairn.errors import UsageError
 from cairn.history.journal import Journal
 from cairn.history.settings import Settings
 from cairn.ids import BlobRef
@@ -32,6 +33,7 @@ class Core:
     blobs: Blobs
     journal: Journal
     settings: Settings
+    cache: Path | None = None
     has: dict[tuple[str, str], bool] = field(default_factory=dict)
     """Whether a manifest has a part, as far as somebody asked: neither ever changes."""
 
@@ -43,6 +45,10 @@ class Core:
         """Return the journal as entries alone tell it: nothing in it comes from the index."""
         return Journal(self.disk, self.layout)
 
+    def anew(self) -> Core:
+        """Open the parts anew, so that another thread works with the store as another process would."""
+        return assemble(self.disk, self.layout, self.config, self.cache)
+
     def data(self, refs: Sequence[BlobRef]) -> memoryview:
         """Return the concatenation of blobs, hash-checked. Raises Damaged."""
         return self.blobs.data(refs)
@@ -50,6 +56,12 @@ class Core:
     def fetched(self, build: Callable[[Fetch], T], threads: int | None = None) -> T:
         """Return what is built of what a Fetch hands out, hash-checked. Raises Damaged."""
         return fetched(self.blobs, self.disk, build, threads)
+
+
+def check_threads(threads: object) -> None:
+    """Raise UsageError for what is no number of cores."""
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise UsageError(f"threads: expected an int of at least 1, or None, found {threads!r:.60}")
 
 
 def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> Core:
@@ -64,4 +76,4 @@ def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> 
         path = cache / f"{config.store_id}.sqlite" if cache else None
     index = Index(path, config.store_id, writable=writable or shared)
     blobs = Blobs(disk, layout, index, mapped=not shared)
-    return Core(disk, layout, config, index, blobs, Journal(disk, layout, index), Settings(disk, layout))
+    return Core(disk, layout, config, index, blobs, Journal(disk, layout, index), Settings(disk, layout), cache)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cairn.errors import Busy, Conflict, UsageError
 from cairn.history import revisions
@@ -18,12 +17,14 @@ from cairn.io.explain import explained, written_out
 from cairn.io.leases import reading
 from cairn.store import config
 from cairn.store.base import Base
-from cairn.store.core import Core
+from cairn.store.committing import Committer
+from cairn.store.core import Core, check_threads
 
 if TYPE_CHECKING:
     from cairn.store.importing import Import
+    from cairn.store.pending import Pending
     from cairn.store.planning import CommitPlan
-    from cairn.store.publish import Note, Published
+    from cairn.store.publish import Published
     from cairn.store.retention import Retention
 
 
@@ -36,16 +37,55 @@ class RunHandle:
 
     def __init__(self, core: Core, name: str) -> None:
         self._core = core
-        self._guard = _Guard(name)
         self.name = name
         run = core.journal.run(name)
         tip = run.state.tip if run.exists else None
-        self._base = Base(tip, tip)
-        self.last: Published | None = None
-        """What the last commit of this handle added to the store."""
+        self._committer = Committer(core, name, Base(tip, tip))
 
     def __repr__(self) -> str:
         return f"<cairn run {self.name!r} of {self._core.layout.root}>"
+
+    @overload
+    def commit(
+        self,
+        state: Mapping[str, object],
+        *,
+        step: int | None = ...,
+        epoch: int | None = ...,
+        metrics: Mapping[str, float] | None = ...,
+        message: str | None = ...,
+        wait: Literal[True] = ...,
+        threads: int | None = ...,
+        advance: Callable[[int], None] = ...,
+    ) -> Commit: ...
+
+    @overload
+    def commit(
+        self,
+        state: Mapping[str, object],
+        *,
+        step: int | None = ...,
+        epoch: int | None = ...,
+        metrics: Mapping[str, float] | None = ...,
+        message: str | None = ...,
+        wait: Literal[False],
+        threads: int | None = ...,
+        advance: Callable[[int], None] = ...,
+    ) -> Pending: ...
+
+    @overload
+    def commit(
+        self,
+        state: Mapping[str, object],
+        *,
+        step: int | None = ...,
+        epoch: int | None = ...,
+        metrics: Mapping[str, float] | None = ...,
+        message: str | None = ...,
+        wait: bool,
+        threads: int | None = ...,
+        advance: Callable[[int], None] = ...,
+    ) -> Commit | Pending: ...
 
     def commit(
         self,
@@ -55,34 +95,44 @@ class RunHandle:
         epoch: int | None = None,
         metrics: Mapping[str, float] | None = None,
         message: str | None = None,
+        wait: bool = True,
+        threads: int | None = None,
         advance: Callable[[int], None] = lambda nbytes: None,
-    ) -> Commit:
+    ) -> Commit | Pending:
         """Keep a state: component name to any nesting of plain containers, numbers, text, arrays and torch tensors.
 
         When this returns, the commit survives a power cut; when it raises, nothing was published. A step that the
         current line has with the same state is returned as it is. Raises UnsupportedValue, before anything is
         written, for a value that cannot be kept exactly, and Conflict when the run moved or the step has another
-        state. Files of a `cairn.folder` are read now; `advance` is told the bytes as they are read.
+        state. Files of a `cairn.folder` are read now; `advance` is told the bytes as they are read. `threads` is on
+        how many cores to hash; on all, if it is left out.
+
+        With `wait=False` this returns when a snapshot of the state is taken, which the caller may change from then
+        on; the commit is made in the background, and its `Pending` gives it, or raises what went wrong. Only files
+        are still read then: leave them as they are. A handle has one commit in flight: the next change waits for it,
+        and raises its failure if nobody has seen that; reading does not wait. It needs memory for all bytes of the
+        state that can be changed and a 16th more, kept for the next snapshot, and what a commit that is waited for
+        needs: under 256 MiB.
         """
         from cairn.store.provenance import provenance
         from cairn.store.publish import Note
 
         if message is not None and not _is_text(message):
             raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
+        check_threads(threads)
         note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
-        return self._publish(state, note, advance).commit
+        if wait:
+            return self._committer.commit(state, note, advance, threads).commit
+        return self._committer.begin(state, note, advance, threads)
 
-    def _publish(self, state: Mapping[str, object], note: Note, advance: Callable[[int], None]) -> Published:
-        from cairn.state.encode import sketch
-        from cairn.store import publish
+    def wait_until_finished(self) -> None:
+        """Wait for the commit in flight, if any; raise what the last one failed with, if nobody has seen it."""
+        self._committer.finish()
 
-        with self._guard:
-            self.last = publish.commit(self._core, self.name, self._base, sketch(state), note, advance)
-            made = self.last.commit
-            tip = self._core.journal.run(self.name).state.tip
-            if self.last.is_new or made.id == tip:
-                self._base = Base(made.id, made.id)
-            return self.last
+    @property
+    def last(self) -> Published | None:
+        """What the last commit of this handle added to the store."""
+        return self._committer.last
 
     def plan(
         self,
@@ -99,8 +149,9 @@ class RunHandle:
         from cairn.store.planning import Planner
 
         core = self._core
+        self.wait_until_finished()
         with explained("planning a commit", core.layout.root), reading(core.disk, core.layout, "commit --dry-run"):
-            return Planner(core, self.name).plan(self._base, sketch(state), check_step(step, "step"), advance)
+            return Planner(core, self.name).plan(self._committer.base, sketch(state), check_step(step, "step"), advance)
 
     def import_folder(
         self,
@@ -120,15 +171,18 @@ class RunHandle:
         from cairn.store.planning import Planner
 
         core = self._core
+        self.wait_until_finished()
         checkpoints, left_out = importing.look_through(core, Path(path))
         known = {each: importing.passed_over(core, self.name, each) for each in checkpoints}
         expect(sum(each.bytes for each, said in known.items() if said is None))
         if dry_run:
             with explained("planning an import", core.layout.root), reading(core.disk, core.layout, "import --dry-run"):
-                do = partial(importing.planned, planner=Planner(core, self.name), base=self._base, advance=advance)
+                do = partial(
+                    importing.planned, planner=Planner(core, self.name), base=self._committer.base, advance=advance
+                )
                 made = [said or do(each) for each, said in known.items()]
         else:
-            publish_it = partial(self._publish, advance=advance)
+            publish_it = partial(self._committer.commit, advance=advance, threads=None)
             made = [said or importing.committed(each, publish_it) for each, said in known.items()]
         return importing.Import(self.name, tuple(made), left_out)
 
@@ -144,7 +198,7 @@ class RunHandle:
         from cairn.store.retention import Asked
 
         core, asked = self._core, Asked()
-        with self._guard, explained("applying rules", core.layout.root):
+        with self._committer.alone(), explained("applying rules", core.layout.root):
             found = retention.plan(core, asked, self.name)
             if found.drops_nothing:
                 return found
@@ -168,8 +222,9 @@ class RunHandle:
         """Return a commit's state, the tip's unless a step is named, with every hash checked.
 
         Arrays are read-only views of the store unless `copy`. Where torch tensors were committed, they come back: on
-        the CPU, always fresh copies, for torch has no read-only ones; with `as_numpy` they are arrays, and torch is
-        not needed. `only` names the components to load, `threads` bounds the cores that this takes.
+        the CPU, always fresh copies, for torch has no read-only ones; arrays of jax do, on its default device. With
+        `as_numpy` both are arrays of numpy, and neither torch nor jax is needed.
+        `only` names the components to load, `threads` bounds the cores that this takes.
 
         With `into`, a state, its arrays and torch tensors are filled and returned in the place of new ones. They must
         be at the places, of the types and shapes, and tied as in the commit, each with a memory of its own: else
@@ -207,7 +262,7 @@ class RunHandle:
         """
         from cairn.store import content
 
-        with self._guard:
+        with self._committer.alone():
             # Both before loading: whoever moves the run meanwhile is noticed by the next commit.
             commit = self.at(step)
             base = Base(self._core.journal.run(self.name).state.tip, commit.id)
@@ -215,7 +270,7 @@ class RunHandle:
                 raise Conflict(f"run {self.name!r} moved while it was being resumed; resume again")
             with explained("loading", self._core.layout.root):
                 state = content.load(self._core, commit, only, copy=copy, as_numpy=as_numpy, into=into, threads=threads)
-            self._base = base
+            self._committer.base = base
             return state
 
     def at(self, step: int | None = None) -> Commit:
@@ -227,7 +282,7 @@ class RunHandle:
     @property
     def base(self) -> Commit | None:
         """The commit that the next one continues from: where training is; None before the first."""
-        return self._core.journal.run(self.name).state.commits.get(self._base.parent or "")
+        return self._core.journal.run(self.name).state.commits.get(self._committer.base.parent or "")
 
     @property
     def tip(self) -> Commit | None:
@@ -263,28 +318,6 @@ class RunHandle:
 
         with written_out(Path(target)):
             return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
-
-
-class _Guard:
-    """Keeps threads apart, and tells one that is inside already instead of letting it wait for itself.
-
-    A signal handler that commits while its thread commits would wait for ever.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._lock = threading.Lock()
-        self._owner: int | None = None
-        self._name = name
-
-    def __enter__(self) -> None:
-        if self._owner == threading.get_ident():
-            raise Busy(f"run {self._name!r} is being committed or resumed by this very thread; do it after that")
-        self._lock.acquire()
-        self._owner = threading.get_ident()
-
-    def __exit__(self, *exception: object) -> None:
-        self._owner = None
-        self._lock.release()
 
 
 def _is_text(value: object) -> bool:

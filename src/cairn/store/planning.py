@@ -19,7 +19,7 @@ from cairn.store.taking import Content, take_in
 if TYPE_CHECKING:
     from cairn.files.take import Opaque
     from cairn.ids import BlobRef
-    from cairn.state.encode import Sketch
+    from cairn.state.sketch import Sketch
 
 
 @dataclass(frozen=True, slots=True)

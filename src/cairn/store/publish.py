@@ -29,7 +29,7 @@ from cairn.store.taking import Content, take_in
 
 if TYPE_CHECKING:
     from cairn.files.take import Opaque
-    from cairn.state.encode import Sketch
+    from cairn.state.sketch import Sketch
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from cairn.objects.intake import Intake
 
 if TYPE_CHECKING:
     from cairn.files.take import Opaque
-    from cairn.state.encode import Sketch
+    from cairn.state.sketch import Sketch
 
 
 @dataclass(frozen=True, slots=True)
