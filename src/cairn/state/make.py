@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cairn.ids import BlobRef
 from cairn.state import arrays, dtypes, jax_values, torch_values
 from cairn.state.arrays import Array
 from cairn.state.paths import Scalar
@@ -72,13 +73,13 @@ class StoredTensor:
 
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
+    nbytes: int
+    blobs: tuple[BlobRef, ...]
 
 
-def stored(node: Tensor, source: BlobSource, place: Place) -> StoredTensor:
-    """Take a tensor as it is stored. Raises Damaged."""
-    data = data_of(node, source, place) if node.blobs else memoryview(b"")
-    return StoredTensor(node.dtype, node.shape, data)
+def stored(node: Tensor, fetch: Fetch, place: Place) -> StoredTensor:
+    """Take a tensor as it is stored, unread."""
+    return StoredTensor(node.dtype, node.shape, node.nbytes, node.blobs)
 
 
 def array(node: Tensor, source: BlobSource, place: Place, copy: bool) -> Array:

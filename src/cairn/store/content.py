@@ -109,7 +109,10 @@ def checkout(
 
     `expect` is told how many bytes there are to write, `advance` those that were written.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     from cairn.files.checkout import weigh, write
+    from cairn.files.pour import Tap
     from cairn.files.select import select
     from cairn.state.make import stored
     from cairn.state.parts import missing
@@ -125,7 +128,11 @@ def checkout(
                 f"{commit}: {gone.path} was dropped ({gone.part}); name what you want of the rest (only=, --only)"
             )
         expect(weigh(chosen))
-        return write(core.disk, chosen, target, force=force, store=core.layout.root, advance=advance)
+        # Asking takes as long as copying, so another thread asks.
+        with ThreadPoolExecutor(1, thread_name_prefix="cairn-ask") as asking:
+            ask_for = core.blobs.ask_for
+            tap = Tap(core.blobs.peek, core.blobs.read, lambda ref: asking.submit(ask_for, ref), advance)
+            return write(core.disk, chosen, target, force=force, store=core.layout.root, tap=tap)
 
 
 def component_names(core: Core, commit: Commit) -> list[str]:
