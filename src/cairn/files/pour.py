@@ -33,7 +33,7 @@ class Tap:
     ask_for: Callable[[BlobRef], object]
     """Has a blob read ahead."""
     advance: Callable[[int], None]
-    """Told the bytes that were written."""
+    """Told the bytes that were written; those that are written once more count again."""
 
     def ahead(self, refs: Sequence[BlobRef]) -> Iterator[BlobRef]:
         """Yield blobs, the next ones asked for."""
@@ -57,14 +57,15 @@ class Pour:
         """Gives a blob, which may be wrong."""
         self._advance = advance
 
-    def put(self, data: memoryview, update: Callable[[memoryview], object] = lambda copy: None) -> None:
-        """Append bytes; `update` sees the copies that are written."""
+    def put(self, data: memoryview, update: Callable[[memoryview], object] | None = None) -> None:
+        """Append bytes; `update` sees the copies of what was committed, and only such bytes count as progress."""
         for start in range(0, data.nbytes, BUFFER_BYTES):
             copies = self._stream.put(data[start : start + BUFFER_BYTES])
-            for copy in copies:
-                update(copy)
+            if update is not None:
+                for copy in copies:
+                    update(copy)
+                    self._advance(copy.nbytes)
             self._stream.keep()
-            self._advance(sum(copy.nbytes for copy in copies))
 
     def put_blob(self, ref: BlobRef) -> bool:
         """Append a blob; say whether it is right."""
@@ -89,7 +90,7 @@ def write_file(disk: Disk, path: Path, mode: int, tap: Tap, fill: Callable[[Pour
     if _written(disk, path, mode, partial(Pour, read=tap.peek, advance=tap.advance), fill, sync=sync):
         return True
     disk.unlink(path)
-    return _written(disk, path, mode, partial(Pour, read=tap.read, advance=lambda nbytes: None), fill, sync=sync)
+    return _written(disk, path, mode, partial(Pour, read=tap.read, advance=tap.advance), fill, sync=sync)
 
 
 def _written(
