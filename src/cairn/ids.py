@@ -30,6 +30,8 @@ class BlobRef(NamedTuple):
 def blob_id(data: Buffer, threads: int | None = None) -> str:
     """Hash bytes; large ones on all cores, or on so many."""
     view = memoryview(data).cast("B")
+    if view.nbytes < PARALLEL_BYTES:
+        return blake3(view).hexdigest()
     return blake3(view, max_threads=hashing_threads(view.nbytes, threads)).hexdigest()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -35,18 +35,18 @@ Keys = tuple[object, ...]
 class _Target:
     """A tensor that is to be filled."""
 
-    path: str
+    place: Place
     value: Any
     memory: Array | None
     """Its elements as uninterpreted bytes, where the processor can write them."""
+    start: int
+    """The address of its first element."""
+    identity: object
+    """What two targets have in common when they are one memory."""
 
     @property
-    def identity(self) -> object:
-        """What two targets have in common when they are one memory."""
-        if self.memory is None:
-            return torch_values.memory_of(self.value, TORCH)
-        memory = self.memory
-        return (memory.__array_interface__["data"][0], str(self.value.dtype), memory.shape, memory.strides)
+    def path(self) -> str:
+        return self.place.path
 
 
 class Filling:
@@ -116,6 +116,8 @@ class Filling:
 
     def _own(self, place: Place, first: _Target) -> Any:
         """The target's tensor at a place that is tied to a first one, or is it."""
+        if place is first.place:
+            return first.value
         target = self._found.get(_spot(place)) or self._target(place)
         if target.identity != first.identity:
             _refuse(target.path, f"the memory of {first.path}, to which it is tied in the commit", "another")
@@ -125,8 +127,7 @@ class Filling:
         spot = _spot(place)
         if spot not in self._values:
             _refuse(place.path, "a tensor in `into`", "none; leave its component out with only=, or load without into=")
-        value = self._values[spot]
-        target = self._found[spot] = _Target(place.path, value, _memory(value, place.path))
+        target = self._found[spot] = _target(self._values[spot], place)
         return target
 
 
@@ -151,25 +152,48 @@ def _spot(place: Place) -> tuple[str, Keys]:
     return place.component, tuple([live_key(key, place) for key in place.keys])
 
 
-def _memory(value: Any, path: str) -> Array | None:
+def _target(value: Any, place: Place) -> _Target:
+    memory = _memory(value, place)
+    if memory is None:
+        return _Target(place, value, None, value.data_ptr(), torch_values.memory_of(value, TORCH))
+    start = memory.__array_interface__["data"][0]
+    return _Target(place, value, memory, start, (start, value.dtype, memory.shape, memory.strides))
+
+
+def _memory(value: Any, place: Place) -> Array | None:
     """The elements of a tensor as uninterpreted bytes; None where only torch can write them. Raises UsageError."""
     if type(value) is np.ndarray:
         if not value.flags.writeable:
-            _refuse(path, "an array in `into` that can be written", "a read-only one; load with copy=True to have some")
+            _refuse(
+                place.path,
+                "an array in `into` that can be written",
+                "a read-only one; load with copy=True to have some",
+            )
         raw = value
     elif torch_values.kind_of(value) is not None:
         reason = torch_values.why_refused(value)
         if reason is not None:
-            raise UsageError(f"{path} in `into`: {reason}")
+            raise UsageError(f"{place.path} in `into`: {reason}")
         found = torch_values.raw_elements(value)
         if found is None:
             return None
         raw = found
     else:
-        _refuse(path, "an array of numpy or a tensor of torch in `into`", f"{_say(value)}; only these can be filled")
+        _refuse(
+            place.path, "an array of numpy or a tensor of torch in `into`", f"{_say(value)}; only these can be filled"
+        )
     if raw.size and any(step == 0 and extent > 1 for step, extent in zip(raw.strides, raw.shape, strict=True)):
-        _refuse(path, "elements with a memory of their own", "some that share one; fill value.copy(), or value.clone()")
-    return raw.view(np.dtype((np.void, raw.dtype.itemsize)))
+        _refuse(
+            place.path,
+            "elements with a memory of their own",
+            "some that share one; fill value.copy(), or value.clone()",
+        )
+    return raw.view(_void(raw.dtype.itemsize))
+
+
+@lru_cache
+def _void(itemsize: int) -> arrays.DType:
+    return np.dtype((np.void, itemsize))
 
 
 def _check_like(node: Tensor, target: _Target) -> None:
@@ -212,9 +236,8 @@ def _assign(target: Array, data: memoryview, node: Tensor) -> None:
 def _extent(target: _Target) -> tuple[int, int, _Target]:
     """The first byte of a tensor's memory, and that behind the last."""
     if target.memory is None:
-        start, stop = torch_values.extent(target.value)
-        return start, stop, target
-    start = stop = target.memory.__array_interface__["data"][0]
+        return target.start, target.start + torch_values.reach(target.value), target
+    start = stop = target.start
     for step, extent in zip(target.memory.strides, target.memory.shape, strict=True):
         reach = step * (extent - 1)
         start, stop = start + min(reach, 0), stop + max(reach, 0)

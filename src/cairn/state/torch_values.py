@@ -130,11 +130,10 @@ def assign(target: Any, values: Any) -> None:
     target.detach().copy_(values)
 
 
-def extent(tensor: Any) -> tuple[int, int]:
-    """The first address of a tensor's memory on its device, and the one behind the last."""
+def reach(tensor: Any) -> int:
+    """How many bytes a tensor's memory spans from its first element on."""
     last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.data_ptr()
-    return start, start + (last + 1) * tensor.element_size()
+    return int((last + 1) * tensor.element_size())
 
 
 def _why_unreadable(tensor: Any) -> str | None:
