@@ -167,26 +167,24 @@ def _memory(value: Any, place: Place) -> Array | None:
             _refuse(
                 place.path,
                 "an array in `into` that can be written",
-                "a read-only one; load with copy=True to have some",
+                "a read-only one",
             )
         raw = value
     elif torch_values.kind_of(value) is not None:
         reason = torch_values.why_refused(value)
         if reason is not None:
-            raise UsageError(f"{place.path} in `into`: {reason}")
+            raise UsageError(f"{place.path} in `into`: {reason}; no tensor was changed")
         found = torch_values.raw_elements(value)
         if found is None:
             return None
         raw = found
     else:
-        _refuse(
-            place.path, "an array of numpy or a tensor of torch in `into`", f"{_say(value)}; only these can be filled"
-        )
+        _refuse(place.path, "an array of numpy or a tensor of torch in `into`", _say(value))
     if raw.size and any(step == 0 and extent > 1 for step, extent in zip(raw.strides, raw.shape, strict=True)):
         _refuse(
             place.path,
             "elements with a memory of their own",
-            "some that share one; fill value.copy(), or value.clone()",
+            "some that share one",
         )
     return raw.view(_void(raw.dtype.itemsize))
 
