@@ -7,8 +7,9 @@ from statistics import median
 from typing import Any
 
 import machine
-from rounds import FIRST, IN_BACKGROUND, LATER_STALL, LOAD, LOADS, SAVES, STALL
+from rounds import COLD, FIRST, IN_BACKGROUND, LATER_STALL, LOAD, LOADS, SAVES, STALL
 
+DURABLE = "safetensors + fsync"
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 Key = tuple[str, str, str]
 """State, tool and operation."""
@@ -17,7 +18,7 @@ Key = tuple[str, str, str]
 def tables(results: dict[str, Any]) -> str:
     """Spell all tables."""
     found = _by_key(results["timings"])
-    parts = [_introduction(results)]
+    parts = [_introduction(results), _ratios(found, list(results["states"]))]
     for state, about in results["states"].items():
         parts += [f"### ({state}) {about['what']}: {about['tensors']:,} tensors, {about['bytes'] / 1e9:.3g} GB"]
         parts += [_tools(found, state, tuple(SAVES)), _tools(found, state, (STALL, LATER_STALL, IN_BACKGROUND))]
@@ -48,6 +49,31 @@ def _introduction(results: dict[str, Any]) -> str:
         f"{about['memory']}, {about['file system']}, Linux {about['kernel']}, Python {about['python']}. "
         f"{versions}.{missing} Medians of the rounds; least and most in brackets."
     )
+
+
+def _ratios(found: dict[Key, list[float]], states: list[str]) -> str:
+    """What to compare with what, as the ratio of two medians: more is better, but for the stall."""
+
+    def row(
+        words: str, over: tuple[str, ...], under: str, tool: str = machine.TOOL, *, upside_down: bool = False
+    ) -> list[str]:
+        cells = [words]
+        for state in states:
+            others = [median(took) for what in over if (took := found.get((state, tool, what)))]
+            own = found.get((state, "cairn", under))
+            ratio = min(others) / median(own) if others and own else None
+            cells.append("" if ratio is None else f"{1 / ratio if upside_down else ratio:.2f}")
+        return cells
+
+    rows = [
+        row("first save: speed against safetensors + fsync", (FIRST,), FIRST, DURABLE),
+        row("first save: share of the fastest raw durable write", tuple(machine.WRITES), FIRST),
+        row("nothing changed: share of BLAKE3 on all cores", (machine.HASH_ALL,), "nothing changed"),
+        row("stall, later: times a memcpy of the same bytes", (machine.MEMCPY,), LATER_STALL, upside_down=True),
+        row("load, checked: speed against safetensors", (LOAD,), LOAD, DURABLE),
+        row("load, cold: speed against safetensors", (COLD,), COLD, DURABLE),
+    ]
+    return _table(["", *(f"({state})" for state in states)], [cells for cells in rows if any(cells[1:])])
 
 
 def _tools(found: dict[Key, list[float]], state: str, operations: Sequence[str]) -> str:

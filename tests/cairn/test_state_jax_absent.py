@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -84,7 +83,7 @@ def test_a_store_of_arrays_of_jax_serves_those_without(
     of_numpy = tensors._of_numpy
     kinds = {np.dtype("f4"): "jax", np.dtype("u4"): KEYS}
     monkeypatch.setattr(
-        tensors, "_of_numpy", lambda array: replace(of_numpy(array), ending=f',"as":"{kinds[array.dtype]}"')
+        tensors, "_of_numpy", lambda array: of_numpy(array)._replace(ending=f',"as":"{kinds[array.dtype]}"')
     )
     run.commit(state, step=2)
     assert [item.dtype for item in store.ls("step:2", "model")] == ["F32"]

@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 from collections import Counter, OrderedDict
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -107,7 +106,7 @@ def test_a_store_of_torch_tensors_serves_those_without(
 ) -> None:
     """RELOAD-01: ls, verify, gc, cat, open and checkout work where torch is missing; `load` names the way out."""
     of_numpy = tensors._of_numpy
-    monkeypatch.setattr(tensors, "_of_numpy", lambda array: replace(of_numpy(array), ending=',"as":"torch"'))
+    monkeypatch.setattr(tensors, "_of_numpy", lambda array: of_numpy(array)._replace(ending=',"as":"torch"'))
     run = store.run()
     run.commit({"model": {"w": np.arange(6, dtype="f4").reshape(2, 3)}}, step=1)
     assert [item.dtype for item in store.ls("step:1", "model")] == ["F32"]

@@ -43,7 +43,7 @@ class Stream:
         self._file = file
         self._end = self._kept = start
         self._filling: list[_Buffer] = []
-        self._thread: _Writing | None = None
+        self._writing: _Writing | None = None
 
     def put(self, data: memoryview) -> list[memoryview]:
         """Copy bytes to the end; return where the copy lies, until it is kept."""
@@ -90,11 +90,11 @@ class Stream:
 
     def finish(self) -> None:
         """Write what is left. Raises OSError when anything could not be written."""
-        if self._thread is not None:
-            self._thread.end()
+        if self._writing is not None:
+            self._writing.end()
         for buffer in self._filling:
             used = self._end - buffer.base
-            whole = used // BLOCK_BYTES * BLOCK_BYTES if self._thread is not None else 0
+            whole = used // BLOCK_BYTES * BLOCK_BYTES if self._writing is not None else 0
             for start, stop in ((0, whole), (whole, used)):
                 if start != stop:
                     self._file.write_at(buffer.base + start, buffer.memory[start:stop])
@@ -103,8 +103,8 @@ class Stream:
 
     def abandon(self) -> None:
         """Stop writing."""
-        if self._thread is not None:
-            self._thread.stop()
+        if self._writing is not None:
+            self._writing.stop()
 
     def _rooms(self, size: int) -> Iterator[memoryview]:
         """Parts of the buffers that hold the next bytes."""
@@ -118,56 +118,72 @@ class Stream:
             yield room
 
     def _send(self, offset: int, data: memoryview, buffer: _Buffer | None) -> None:
-        if self._thread is None:
+        if self._writing is None:
             self._file.bypass_cache()
-            self._thread = _Writing(self._file)
-            self._thread.start()
-        self._thread.take(offset, data, buffer)
+            self._writing = _Writing(self._file)
+        self._writing.take(offset, data, buffer)
 
 
-class _Writing(threading.Thread):
-    """Writes what it is given, in that order, and gives buffers back."""
+_Item = tuple[int, memoryview, _Buffer | None]
+
+
+class _Writing:
+    """Writes what it is given, in that order and by a thread of its own, and gives buffers back."""
 
     def __init__(self, file: NewFile) -> None:
-        super().__init__(name="cairn-write", daemon=True)
         self._file = file
         self._error: BaseException | None = None
         self._stopped = False
         self._room = threading.Semaphore(_BACKLOG)
-        self._work: SimpleQueue[tuple[int, memoryview, _Buffer | None] | None] = SimpleQueue()
+        self._work: SimpleQueue[_Item | None] = SimpleQueue()
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="cairn-write", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # There is none to be had, at the end of the interpreter for one: without it, it only takes longer.
+            self._thread = None
 
     def take(self, offset: int, data: memoryview, buffer: _Buffer | None) -> None:
         """Take bytes to write; waits while there are too many. Raises what went wrong so far."""
         self._room.acquire()
+        if self._thread is None:
+            self._write((offset, data, buffer))
         if self._error is not None:
             raise self._error
-        self._work.put((offset, data, buffer))
-
-    def run(self) -> None:
-        """Write until there is nothing more to come, or until an error."""
-        while (item := self._work.get()) is not None:
-            offset, data, buffer = item
-            try:
-                if self._error is None and not self._stopped:
-                    self._file.write_at(offset, data)
-            except BaseException as error:
-                self._error = error
-            if buffer is not None:
-                buffers.give(buffer.memory)
-            self._room.release()
+        if self._thread is not None:
+            self._work.put((offset, data, buffer))
 
     def end(self) -> None:
         """Wait until all is written. Raises what went wrong."""
-        self._work.put(None)
-        self.join()
+        self._join()
         if self._error is not None:
             raise self._error
 
     def stop(self) -> None:
         """Wait until nothing is being written."""
         self._stopped = True
-        self._work.put(None)
-        self.join()
+        self._join()
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            self._write(item)
+
+    def _write(self, item: _Item) -> None:
+        """Write, unless something went wrong before."""
+        offset, data, buffer = item
+        try:
+            if self._error is None and not self._stopped:
+                self._file.write_at(offset, data)
+        except BaseException as error:
+            self._error = error
+        if buffer is not None:
+            buffers.give(buffer.memory)
+        self._room.release()
 
 
 def _address(data: memoryview) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,19 +16,15 @@ class Refused(Exception):
     """Why a tensor cannot be kept, and what to store instead."""
 
 
-@dataclass(slots=True)
-class Description:
+class Description(NamedTuple):
     """What stands in trees besides the blobs, and what is equal for tensors that are one memory."""
 
     dtype: str
     shape: tuple[int, ...]
     ending: str
     memory: object
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes as stored."""
-        return dtypes.size_of(self.dtype, self.shape) or 0
+    nbytes: int
+    """Bytes as stored."""
 
 
 @lru_cache(maxsize=1 << 12)
@@ -93,7 +88,7 @@ def _of_numpy(array: Array) -> Description:
     if name is None:
         raise Refused(refusals.of_dtype(array.dtype))
     ending = ',"order":"big"' if arrays.is_big(array.dtype) else ""
-    return Description(name, array.shape, ending, arrays.memory_of(array))
+    return Description(name, array.shape, ending, arrays.memory_of(array), array.nbytes)
 
 
 def _of_jax(array: Any) -> Description:
@@ -101,7 +96,7 @@ def _of_jax(array: Any) -> Description:
     if reason is not None:
         raise Refused(reason)
     name, shape, kind = jax_values.description(array)
-    return Description(name, shape, f',"as":"{kind}"', ("jax", id(array)))
+    return Description(name, shape, f',"as":"{kind}"', ("jax", id(array)), dtypes.size_of(name, shape) or 0)
 
 
 def _of_torch(tensor: Any, kind: str) -> Description:
@@ -111,4 +106,4 @@ def _of_torch(tensor: Any, kind: str) -> Description:
     name = torch_values.name_of(tensor) or ""
     shape = dtypes.in_values(name, tuple(tensor.shape))
     memory = torch_values.memory_of(tensor, kind) if tensor.numel() else None
-    return Description(name, shape, f',"as":"{kind}"', memory)
+    return Description(name, shape, f',"as":"{kind}"', memory, dtypes.size_of(name, shape) or 0)
