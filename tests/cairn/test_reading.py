@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,36 @@ def test_a_pack_that_moves_while_it_is_loaded_is_found_in_the_trash(
     with cairn.open(store.path) as again:
         assert describe(again.load("latest", **options)) == describe(state(8))
     assert moved
+
+
+def test_a_load_needs_no_thread(store: cairn.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system starts no thread, the caller's does everything; so does that of a checkout."""
+    store.run().commit(state(10), step=1)
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with cairn.open(store.path) as again:
+        assert describe(again.load("latest")) == describe(state(10))
+        assert describe(again.load("latest", copy=True)) == describe(state(10))
+        again.checkout("latest", store.path.parent / "out")
+
+
+def test_an_error_in_one_thread_ends_the_work_of_all() -> None:
+    """The first error is raised, and what was not begun is left."""
+    begun: list[int] = []
+
+    def work(at: int) -> int:
+        begun.append(at)
+        if at == 3:
+            raise KeyboardInterrupt
+        return at
+
+    assert sweep.in_threads([partial(work, at) for at in range(3)], 2) == [0, 1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        sweep.in_threads([partial(work, at) for at in range(9)], 2)
+    begun.clear()
+    with pytest.raises(KeyboardInterrupt):
+        sweep.in_threads([partial(work, at) for at in range(9)], 1)
+    assert begun == [0, 1, 2, 3]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -74,18 +76,42 @@ def sweep(disk: Disk, wanted: Mapping[PackReader, Sequence[Wanted]], threads: in
 
 
 def in_threads(work: Sequence[Callable[[], T]], threads: int | None = None) -> list[T]:
-    """Do pieces of work on all cores, or on so many; return what they return, in their order."""
-    workers = min(threads or len(os.sched_getaffinity(0)), len(work))
-    if workers <= 1:
-        return [do() for do in work]
-    # Imported here because small reads have no use for it.
-    from concurrent.futures import ThreadPoolExecutor
+    """Do pieces of work on all cores, or on so many, the caller's thread included; return what they return, in order.
 
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="cairn-read")
+    Where no thread can be started, there are fewer. The first error ends it.
+    """
+    todo = deque(enumerate(work))
+    done: dict[int, T] = {}
+    errors: list[BaseException] = []
+
+    def labour() -> None:
+        while todo and not errors:
+            try:
+                at, do = todo.popleft()
+            except IndexError:
+                return
+            try:
+                done[at] = do()
+            except BaseException as error:
+                errors.append(error)
+
+    helpers = []
+    for _ in range(min(threads or len(os.sched_getaffinity(0)), len(work)) - 1):
+        helper = threading.Thread(target=labour, name="cairn-read", daemon=True)
+        try:
+            helper.start()
+        except RuntimeError:
+            break
+        helpers.append(helper)
     try:
-        return [done.result() for done in [pool.submit(do) for do in work]]
+        labour()
     finally:
-        pool.shutdown(cancel_futures=True)
+        todo.clear()
+        for helper in helpers:
+            helper.join()
+    if errors:
+        raise errors[0]
+    return [done[at] for at in range(len(work))]
 
 
 def _stretches(wanted: Mapping[PackReader, Sequence[Wanted]]) -> Iterator[_Stretch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +130,12 @@ def checkout(
         expect(weigh(chosen))
         # Asking takes as long as copying, so another thread asks.
         with ThreadPoolExecutor(1, thread_name_prefix="cairn-ask") as asking:
-            ask_for = core.blobs.ask_for
-            tap = Tap(core.blobs.peek, core.blobs.read, lambda ref: asking.submit(ask_for, ref), advance)
+
+            def ask_for(ref: BlobRef) -> None:
+                with suppress(RuntimeError):  # No thread can be started, so nothing is asked for.
+                    asking.submit(core.blobs.ask_for, ref)
+
+            tap = Tap(core.blobs.peek, core.blobs.read, ask_for, advance)
             return write(core.disk, chosen, target, force=force, store=core.layout.root, tap=tap)
 
 
