@@ -51,21 +51,21 @@ class Fetch:
         """
         if not self._blobs.mapped:
             return None
-        found = self._locate(refs[0])
-        if found is None or found[1].is_tree:
-            # Trees are read, not mapped.
-            return self._blobs.data(refs) if len(refs) == 1 else None
-        reader, place = found
-        start, stop = place.offset, place.offset
-        wanted = []
+        reader: PackReader | None = None
+        wanted: list[Wanted] = []
+        stop = 0
         for ref in refs:
-            if found is None or found[0] is not reader or found[1].offset != stop or found[1].is_tree:
-                return None
-            wanted.append(Wanted(stop, ref.size, ref.id, None))
-            stop += ref.size
-            found = self._locate(refs[len(wanted)]) if len(wanted) < len(refs) else None
+            found = self._locate(ref)
+            # Trees are read, not mapped.
+            if found is None or found[1].is_tree or (wanted and (found[0] is not reader or found[1].offset != stop)):
+                return self._blobs.data(refs) if len(refs) == 1 else None
+            reader, place = found
+            wanted.append(Wanted(place.offset, ref.size, ref.id, None))
+            stop = place.offset + ref.size
+        if reader is None:
+            return None
         try:
-            view = reader.bytes_at(start, stop - start)
+            view = reader.bytes_at(wanted[0].offset, stop - wanted[0].offset)
         except (FileNotFoundError, Damaged):
             return self._blobs.data(refs)
         self._wanted[reader] += wanted
