@@ -24,6 +24,7 @@ MAX_INT = 1 << 53
 MAX_NESTING = 500
 SEAL_BYTES = len(',"blake3":"') + 64 + len('"}\n')
 
+_CONTAINERS = {dict, list}
 _NAN = re.compile(r"[7f]ff[0-9a-f]{13}", re.ASCII)
 
 
@@ -34,21 +35,19 @@ class _Refused(ValueError):
 def encode(value: Any) -> bytes:
     """Spell a value. Raises TypeError or ValueError for what canonical JSON has no spelling for."""
     _check(value, 0)
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8")
+    return _spelled(value)
 
 
 def decode(data: bytes, what: str) -> Any:
     """Read a value, refusing every spelling but the canonical one. Raises Damaged, naming `what`."""
     try:
-        value = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_object,
-            parse_float=_refuse_number,
-            parse_constant=_refuse_number,
-            parse_int=_int,
-        )
-        same = encode(value) == data
+        text = data.decode("utf-8")
+        value = json.loads(text, parse_float=_refuse_number, parse_constant=_refuse_number, parse_int=_int)
+        _check_nesting(value)
+        # A key that occurs twice is spelled once here, so it needs no look of its own.
+        same = _spelled(value) == data
+        if not same:
+            json.loads(text, object_pairs_hook=_object)
     except (ValueError, TypeError, RecursionError) as error:
         raise Damaged(f"{what}: expected canonical JSON, found {_reason(error)}") from None
     if not same:
@@ -99,6 +98,26 @@ def parse_float(text: object, what: str) -> float:
     raise Damaged(f"{what}: expected the shortest text of a float, found {text!r:.60}")
 
 
+def _spelled(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+
+
+def _check_nesting(value: Any) -> None:
+    """Do what `_check` does for a value that was JSON, level by level: all else of it holds for any such value."""
+    level = [value] if type(value) in _CONTAINERS else []
+    for _ in range(MAX_NESTING):
+        if not level:
+            return
+        level = [
+            item
+            for container in level
+            for item in (container.values() if type(container) is dict else container)
+            if type(item) in _CONTAINERS
+        ]
+    if level:
+        raise _Refused(f"nesting deeper than {MAX_NESTING}")
+
+
 def _check(value: Any, depth: int) -> None:
     kind = type(value)
     if kind is int:
@@ -129,7 +148,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _int(text: str) -> int:
     if len(text) > 17:
         raise _Refused(f"the number {text[:20]}…")
-    return int(text)
+    value = int(text)
+    if not -MAX_INT <= value <= MAX_INT:
+        raise _Refused(f"the integer {value:#x} beyond 2^53")
+    return value
 
 
 def _refuse_number(text: str) -> Any:

@@ -30,14 +30,21 @@ class BlobRef(NamedTuple):
 def blob_id(data: Buffer, threads: int | None = None) -> str:
     """Hash bytes; large ones on all cores, or on so many."""
     view = memoryview(data).cast("B")
+    if view.nbytes < PARALLEL_BYTES:
+        return blake3(view).hexdigest()
     return blake3(view, max_threads=hashing_threads(view.nbytes, threads)).hexdigest()
+
+
+def new_hasher(nbytes: int, threads: int | None = None) -> blake3:
+    """Begin a hash of so many bytes that come in parts; of large ones on all cores, or on so many."""
+    return blake3(max_threads=hashing_threads(nbytes, threads))
 
 
 def blob_id_of(parts: Sequence[memoryview], threads: int | None = None) -> str:
     """Hash the concatenation of bytes; large ones on all cores, or on so many."""
     if len(parts) == 1:
         return blob_id(parts[0], threads)
-    hasher = blake3(max_threads=hashing_threads(sum(part.nbytes for part in parts), threads))
+    hasher = new_hasher(sum(part.nbytes for part in parts), threads)
     for part in parts:
         hasher.update(part)
     return hasher.hexdigest()

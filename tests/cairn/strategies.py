@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -16,6 +16,9 @@ from cairn.ids import BlobRef, blob_id
 from cairn.state import arrays, dtypes
 from cairn.state.arrays import Array
 from cairn.state.encode import cut, sketch
+from cairn.state.source import Fetch
+
+T = TypeVar("T")
 
 TIME_NAMES = ("datetime64[ns]", "datetime64[25s]", "timedelta64[D]")
 """Without the units-free ones, which numpy can neither print nor hash."""
@@ -29,6 +32,7 @@ class Memory:
         self.blobs: dict[str, bytes] = {}
         self.reads: list[str] = []
         self.trees: set[str] = set()
+        self.afterwards: list[Callable[[], None]] = []
 
     def put(self, data: bytes | memoryview) -> BlobRef:
         ref = BlobRef(blob_id(data), len(data))
@@ -51,6 +55,22 @@ class Memory:
 
     def data(self, refs: Sequence[BlobRef]) -> memoryview:
         return memoryview(b"".join([self.tree(ref) for ref in refs])).toreadonly()
+
+    def view(self, refs: Sequence[BlobRef]) -> memoryview:
+        return self.data(refs)
+
+    def fill(self, refs: Sequence[BlobRef], target: memoryview) -> None:
+        target[:] = self.data(refs)
+
+    def after(self, do: Callable[[], None]) -> None:
+        self.afterwards.append(do)
+
+    def fetched(self, build: Callable[[Fetch], T], threads: int | None = None) -> T:
+        made = build(self)
+        for do in self.afterwards:
+            do()
+        self.afterwards.clear()
+        return made
 
     def save(self, state: Mapping[str, object]) -> BlobRef:
         """Does what a store does with a state."""

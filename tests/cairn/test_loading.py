@@ -61,11 +61,12 @@ def test_an_open_commit_reads_only_what_is_touched(store: cairn.Store, monkeypat
     hashed: list[int] = []
     real = cairn.objects.reader.blob_id
 
-    def counted(data: Any) -> str:
+    def counted(data: Any, threads: int | None = None) -> str:
         hashed.append(memoryview(data).nbytes)
-        return str(real(data))
+        return str(real(data, threads))
 
     monkeypatch.setattr("cairn.objects.reader.blob_id", counted)
+    monkeypatch.setattr("cairn.objects.sweep.blob_id", counted)
     with cairn.open(store.path) as again:
         lazy = again.open("latest")
         assert list(lazy) == ["model", "notes"]

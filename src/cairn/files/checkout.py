@@ -14,27 +14,25 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from cairn.files.place import put_in_place
 from cairn.files.plain import Plain, take_apart
+from cairn.files.pour import Pour, Tap, write_file
 from cairn.files.restore import fill
 from cairn.files.scan import files_of
 from cairn.io.disk import Disk
-from cairn.io.handles import NewFile
 from cairn.state.nodes import Folder
 
 
-def write(
-    disk: Disk, state: Mapping[str, object], target: Path, *, force: bool, store: Path, advance: Callable[[int], None]
-) -> list[Path]:
+def write(disk: Disk, state: Mapping[str, object], target: Path, *, force: bool, store: Path, tap: Tap) -> list[Path]:
     """Write components; return the files and folders at the top. Raises Conflict for a folder in use unless `force`.
 
     With `force` what stood in the target is gone afterwards. Raises Damaged for bytes that are wrong.
     """
-    put_in_place(disk, target, lambda folder: _fill(disk, state, folder, advance), force=force, store=store)
+    put_in_place(disk, target, lambda folder: _fill(disk, state, folder, tap), force=force, store=store)
     return [target / name for name in disk.names(target)]
 
 
@@ -43,50 +41,42 @@ def weigh(state: Mapping[str, object]) -> int:
     total = 0
     for component in state.values():
         plain = Plain(files={"": component}) if isinstance(component, Folder) else take_apart(component)
-        total += sum(tensor.data.nbytes for tensor in plain.tensors)
+        total += sum(tensor.nbytes for tensor in plain.tensors)
         total += sum(file.size for entry in plain.files.values() for file in files_of(entry))
     return total
 
 
-def _fill(disk: Disk, state: Mapping[str, object], folder: Path, advance: Callable[[int], None]) -> None:
+def _fill(disk: Disk, state: Mapping[str, object], folder: Path, tap: Tap) -> None:
     only = next(iter(state.values())) if len(state) == 1 else None
     if isinstance(only, Folder):
-        fill(disk, only, folder, advance)
+        fill(disk, only, folder, tap)
         return
     for name, component in state.items():
         if isinstance(component, Folder):
             disk.make_folder(folder / name, sync=False)
-            fill(disk, component, folder / name, advance)
+            fill(disk, component, folder / name, tap)
         else:
-            _write_plain(disk, take_apart(component), folder, name, advance)
+            _write_plain(disk, take_apart(component), folder, name, tap)
     disk.sync_folder(folder)
 
 
-def _write_plain(disk: Disk, plain: Plain, folder: Path, name: str, advance: Callable[[int], None]) -> None:
+def _write_plain(disk: Disk, plain: Plain, folder: Path, name: str, tap: Tap) -> None:
     if plain.tensors:
-        _write_file(disk, folder / f"{name}.safetensors", partial(_tensors, plain, advance))
-    _write_file(disk, folder / f"{name}.json", partial(_values, plain))
+        write_file(disk, folder / f"{name}.safetensors", 0o644, tap, partial(_tensors, plain, tap), sync=True)
+    write_file(disk, folder / f"{name}.json", 0o644, tap, partial(_values, plain), sync=True)
     if plain.files:
         files = folder / f"{name}.files"
         disk.make_folder(files, sync=False)
-        fill(disk, Folder(0o755, plain.files), files, advance)
+        fill(disk, Folder(0o755, plain.files), files, tap)
 
 
-def _write_file(disk: Disk, path: Path, fill: Callable[[NewFile], None]) -> None:
-    file = disk.create(path, 0o644)
-    try:
-        fill(file)
-        file.sync()
-    finally:
-        file.close()
-
-
-def _values(plain: Plain, file: NewFile) -> None:
+def _values(plain: Plain, pour: Pour) -> bool:
     text = json.dumps(plain.value, ensure_ascii=False, indent=1, allow_nan=False)
-    file.write(text.encode() + b"\n")
+    pour.put(memoryview(text.encode() + b"\n"))
+    return True
 
 
-def _tensors(plain: Plain, advance: Callable[[int], None], file: NewFile) -> None:
+def _tensors(plain: Plain, tap: Tap, pour: Pour) -> bool:
     """Write a safetensors file: header, then the tensors, wide elements first so that each is aligned."""
     ordered = sorted(plain.tensors, key=lambda tensor: -tensor.itemsize)
     header: dict[str, object] = {}
@@ -94,13 +84,10 @@ def _tensors(plain: Plain, advance: Callable[[int], None], file: NewFile) -> Non
         header["__metadata__"] = {name: f"ALIAS({first})" for name, first in plain.ties.items()}
     offset = 0
     for tensor in ordered:
-        end = offset + tensor.data.nbytes
+        end = offset + tensor.nbytes
         header[tensor.name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
-    file.write(struct.pack("<Q", len(text)) + text)
-    for tensor in ordered:
-        if tensor.data.nbytes:
-            file.write(tensor.data)
-            advance(tensor.data.nbytes)
+    pour.put(memoryview(struct.pack("<Q", len(text)) + text))
+    return all(map(pour.put_blob, tap.ahead([ref for tensor in ordered for ref in tensor.blobs])))

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from cairn import canonical
+from cairn.ids import BlobRef
 from cairn.state import arrays, dtypes
 from cairn.state.make import StoredTensor
 from cairn.state.nodes import MAX_NAME_BYTES, Folder, Link, Name
@@ -29,12 +30,16 @@ _FILES: dict[type, str] = {Folder: "$dir", StoredFile: "$file", Link: "$link"}
 
 @dataclass(frozen=True, slots=True)
 class PlainTensor:
-    """A tensor as safetensors holds it: name, type, shape, bytes, and what divides their place in the file."""
+    """A tensor as safetensors holds it: name, type, shape, blobs, and what divides their place in the file.
+
+    Of an array that is in no store there are no blobs.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
+    nbytes: int
+    blobs: tuple[BlobRef, ...]
     itemsize: int
 
 
@@ -100,13 +105,13 @@ class _Taking:
         name = self._name(keys)
         plain = tensor.dtype in dtypes.SAFETENSORS or tensor.dtype in dtypes.PACKED
         said = {"$tensor": name} if plain else {"$tensor": name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
-        if tensor.data.nbytes and id(value) in self._first:
+        if tensor.nbytes and id(value) in self._first:
             said["$tensor"] = self.plain.ties[name] = self._first[id(value)]
             return said
         self._first[id(value)] = name
         itemsize = dtypes.itemsize(tensor.dtype) or 1
-        dtype, shape = (tensor.dtype, tensor.shape) if plain else ("U8", (tensor.data.nbytes,))
-        self.plain.tensors.append(PlainTensor(name, dtype, shape, tensor.data, itemsize))
+        dtype, shape = (tensor.dtype, tensor.shape) if plain else ("U8", (tensor.nbytes,))
+        self.plain.tensors.append(PlainTensor(name, dtype, shape, tensor.nbytes, tensor.blobs, itemsize))
         return said
 
     def _file(self, value: object, keys: tuple[object, ...]) -> str:
@@ -128,7 +133,7 @@ class _Taking:
 
 def _stored(array: arrays.Array) -> StoredTensor:
     name = arrays.name_of(array.dtype) or str(array.dtype)
-    return StoredTensor(name, array.shape, arrays.array_bytes(array, name))
+    return StoredTensor(name, array.shape, array.nbytes, ())
 
 
 def _scalar(value: Any) -> Any:

@@ -6,13 +6,13 @@ import os
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from blake3 import blake3
-
 from cairn.errors import Conflict, Damaged
+from cairn.files.pour import Pour, Tap, write_file
 from cairn.files.words import show
-from cairn.ids import hashing_threads
+from cairn.ids import new_hasher
 from cairn.io.disk import Disk
 from cairn.state.nodes import Folder, Link, name_bytes
 from cairn.state.stored import StoredFile
@@ -21,30 +21,30 @@ SMALL_BYTES = 1 << 20
 """Files up to this size are made durable together, which is ten times as fast as one after the other."""
 
 
-def fill(disk: Disk, folder: Folder, place: Path, advance: Callable[[int], None]) -> None:
+def fill(disk: Disk, folder: Folder, place: Path, tap: Tap) -> None:
     """Write a folder's entries into a new, empty folder. Raises Damaged for bytes that are wrong, and Conflict.
 
     Nothing is written when two names would be one file on this file system.
     """
     _check_names(disk, folder, place)
     path = os.fsencode(place)
-    disk.sync_files(list(_write_all(disk, folder, path, advance)))
+    disk.sync_files(list(_write_all(disk, folder, path, tap)))
     _close_folder(disk, folder, path)
 
 
-def _write_all(disk: Disk, folder: Folder, path: bytes, advance: Callable[[int], None]) -> Iterator[Path]:
+def _write_all(disk: Disk, folder: Folder, path: bytes, tap: Tap) -> Iterator[Path]:
     """Write the entries; yield the files that are not durable yet."""
     for name, entry in folder.entries.items():
         here = os.path.join(path, name_bytes(name))
         if isinstance(entry, Folder):
             disk.make_folder(Path(os.fsdecode(here)), sync=False)
-            yield from _write_all(disk, entry, here, advance)
+            yield from _write_all(disk, entry, here, tap)
         elif isinstance(entry, Link):
             disk.symlink(name_bytes(entry.target), here)
         elif isinstance(entry, StoredFile):
             # One that its owner may not read could not be opened again.
             later = entry.size <= SMALL_BYTES and bool(entry.mode & stat.S_IRUSR)
-            _write(disk, entry, here, advance, sync=not later)
+            _write(disk, entry, here, tap, sync=not later)
             if later:
                 yield Path(os.fsdecode(here))
 
@@ -58,24 +58,21 @@ def _close_folder(disk: Disk, folder: Folder, path: bytes) -> None:
     disk.set_mode(path, folder.mode)
 
 
-def _write(disk: Disk, stored: StoredFile, path: bytes, advance: Callable[[int], None], *, sync: bool) -> None:
-    whole = blake3(max_threads=hashing_threads(stored.size))
-    file = disk.create(Path(os.fsdecode(path)), 0o600)
-    try:
-        for chunk in stored.chunks():
-            whole.update(chunk)
-            file.write(chunk)
-            advance(chunk.nbytes)
-        if whole.hexdigest() != stored.hash:
-            raise Damaged(
-                f"{show(path)}: expected bytes that hash to {stored.hash}, found {whole.hexdigest()}; "
-                f"the tree of this file is wrong; run `cairn verify`"
-            )
-        file.set_mode(stored.mode)
-        if sync:
-            file.sync()
-    finally:
-        file.close()
+def _write(disk: Disk, stored: StoredFile, path: bytes, tap: Tap, *, sync: bool) -> None:
+    place = Path(os.fsdecode(path))
+    if not write_file(disk, place, stored.mode, tap, partial(_pour, stored, tap), sync=sync):
+        raise Damaged(
+            f"{show(path)}: expected bytes that hash to {stored.hash}, found others; "
+            f"the tree of this file is wrong; run `cairn verify`"
+        )
+
+
+def _pour(stored: StoredFile, tap: Tap, pour: Pour) -> bool:
+    whole = new_hasher(stored.size)
+    blobs = tap.ahead([part.blob for part in stored.refs.slices if part.blob is not None])
+    for chunk in stored.chunks(lambda _: pour.read(next(blobs))):
+        pour.put(chunk, whole.update)
+    return bool(whole.hexdigest() == stored.hash)
 
 
 def _check_names(disk: Disk, folder: Folder, place: Path) -> None:

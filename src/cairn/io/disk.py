@@ -192,6 +192,11 @@ class Disk:
         """Open somebody else's file for reading."""
         return OpenFile(path)
 
+    def read_ahead(self, path: Path, offset: int, size: int) -> None:
+        """Ask the system to have bytes of a file in memory soon."""
+        with self.open_file(path) as file:
+            file.read_ahead(offset, size)
+
     def map(self, path: Path) -> memoryview:
         """Map a file read-only; the mapping outlives the file's name."""
         with path.open("rb", buffering=0) as file:

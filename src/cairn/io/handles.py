@@ -147,6 +147,23 @@ class OpenFile:
             offset, size = offset + len(part), size - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_into(self, offset: int, targets: Sequence[memoryview]) -> None:
+        """Fill memory, one piece after the other, from an offset on. Raises OSError where the file ends before."""
+        left = [target for target in targets if target.nbytes]
+        while left:
+            count = os.preadv(self._descriptor, left, offset)
+            if not count:
+                raise OSError(errno.EIO, f"the file ends at {offset}")
+            offset += count
+            while left and count >= left[0].nbytes:
+                count -= left.pop(0).nbytes
+            if count:
+                left[0] = left[0][count:]
+
+    def read_ahead(self, offset: int, size: int) -> None:
+        """Ask the system to have bytes in memory soon."""
+        os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_WILLNEED)
+
     def how_changed(self, path: bytes) -> str | None:
         """Say what happened to the file at its path since it was opened, as far as size and times tell; None: nothing.
 

@@ -8,11 +8,12 @@ a pack whose name is right and whose blobs hash right is right in every byte.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from cairn.errors import Damaged
 from cairn.ids import BlobRef, blob_id, is_id
@@ -26,12 +27,14 @@ ALIGN = 64
 ALIGN_LARGE = 4096
 LARGE_BYTES = 1 << 20
 
-_ENTRY = '"{}":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}}'
+_START = re.compile(
+    rb'\{"__metadata__":\{"cairn.pack":"1","write_id":"([0-9a-f]{32})","serial":"(\d{1,9})","trees":"(\d{1,9})"\},'
+)
+_BLOB = re.compile(rb'"([0-9a-f]{64})":\{"dtype":"U8","shape":\[([1-9]\d{0,9})\]')
 _WRITE_ID = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a blob lies in its pack: offset from the start of the file, and size in bytes."""
 
     offset: int
@@ -66,7 +69,7 @@ def encode_header(
     parts = ['"__metadata__":' + json.dumps(metadata, separators=(",", ":"))]
     offset = 0
     for blob, size in blobs:
-        parts.append(_ENTRY.format(blob, size, offset, offset + size))
+        parts.append(_entry(blob, size, offset, offset + size))
         offset += size
     text = ("{" + ",".join(parts) + "}").encode()
     total = padded(8 + len(text), offset) if reserved is None else reserved
@@ -94,7 +97,7 @@ def padded(head: int, data: int) -> int:
 
 def head_bound(blobs: int) -> int:
     """Return a length that the head of a pack with up to this many blobs never exceeds."""
-    widest = len(_ENTRY.format("0" * 64, MAX_BYTES, MAX_BYTES, MAX_BYTES)) + 1
+    widest = len(_entry("0" * 64, MAX_BYTES, MAX_BYTES, MAX_BYTES)) + 1
     return padded(8 + 256 + blobs * widest, LARGE_BYTES)
 
 
@@ -106,6 +109,9 @@ def decode_header(head: bytes, file_size: int, what: str, expected_id: str | Non
     pack_id = blob_id(head)
     if expected_id is not None and pack_id != expected_id:
         raise Damaged(f"{what}: expected a header that hashes to its name {expected_id}, found {pack_id}")
+    known = _as_cairn_writes(head, file_size)
+    if known is not None:
+        return known
     try:
         document = json.loads(head[8:].decode("utf-8"), object_pairs_hook=_members)
         metadata = document.pop("__metadata__")
@@ -129,6 +135,29 @@ def head_size(prefix: bytes, file_size: int, what: str) -> int:
     return size
 
 
+def _entry(blob: str, size: int, begin: int, end: int) -> str:
+    return f'"{blob}":{{"dtype":"U8","shape":[{size}],"data_offsets":[{begin},{end}]}}'
+
+
+def _as_cairn_writes(head: bytes, file_size: int) -> Header | None:
+    """Read a header that is, byte for byte, what `encode_header` spells; None for others, which may be right, too."""
+    start = _START.match(head, 8)
+    if start is None:
+        return None
+    write_id, serial, trees = start[1].decode(), int(start[2]), int(start[3])
+    blobs = [BlobRef(blob.decode(), int(size)) for blob, size in _BLOB.findall(head, start.end())]
+    try:
+        pack_id, again = encode_header(blobs, trees=trees, write_id=write_id, serial=serial, reserved=len(head))
+    except ValueError:
+        return None
+    found = places(blobs, len(head), trees)
+    if again != head or len(found) != len(blobs) or trees > len(blobs):
+        return None
+    if len(head) + sum(size for _, size in blobs) != file_size:
+        return None
+    return Header(pack_id, write_id, file_size, found)
+
+
 def _places(document: dict[str, Any], start: int, file_size: int, trees: int) -> dict[str, Place]:
     places: dict[str, Place] = {}
     offset, first_tree = 0, len(document) - trees
@@ -136,10 +165,12 @@ def _places(document: dict[str, Any], start: int, file_size: int, trees: int) ->
         raise ValueError(f"{trees} trees among {len(document)} blobs")
     for number, (blob, entry) in enumerate(document.items()):
         begin, end = entry["data_offsets"]
-        if not is_id(blob) or entry != {"dtype": "U8", "shape": [end - begin], "data_offsets": [offset, end]}:
+        if begin != offset or entry["shape"] != [end - begin] or entry["dtype"] != "U8" or len(entry) != 3:
             raise ValueError(f"an entry {blob!r:.80} that does not continue at {offset}")
         if type(end) is not int or type(begin) is not int or not offset < end <= file_size - start:
             raise ValueError(f"blob {blob} with offsets [{begin}, {end}] in a file of {file_size} bytes")
+        if not is_id(blob):
+            raise ValueError(f"a name {blob!r:.80} that is no id")
         places[blob] = Place(start + offset, end - offset, number >= first_tree)
         offset = end
     if start + offset != file_size:

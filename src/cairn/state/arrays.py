@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 DType = np.dtype[Any]
 
 COMPLEX = {"C64", "complex128", "complex32", "bcomplex32"}
-_BIG_HOST = sys.byteorder == "big"
+BIG_HOST = sys.byteorder == "big"
 
 
 def _types() -> dict[str, type[Any]]:
@@ -55,7 +55,7 @@ def name_of(dtype: DType) -> str | None:
 
 def is_big(dtype: DType) -> bool:
     """Whether elements of this type lie in memory with the most significant byte first."""
-    return dtype.itemsize > 1 and (dtype.byteorder == ">" or (_BIG_HOST and dtype.byteorder == "="))
+    return dtype.itemsize > 1 and (dtype.byteorder == ">" or (BIG_HOST and dtype.byteorder == "="))
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +64,7 @@ def dtype_of(name: str, big: bool) -> DType | None:
     if name not in _BY_NAME and not dtypes.is_time(name):
         return None
     dtype: DType = np.dtype(_BY_NAME.get(name, name))
-    return dtype if dtype.itemsize == 1 or big == _BIG_HOST else dtype.newbyteorder(">" if big else "<")
+    return dtype if dtype.itemsize == 1 or big == BIG_HOST else dtype.newbyteorder(">" if big else "<")
 
 
 class Loaded(np.ndarray[Any, Any]):
@@ -108,7 +108,7 @@ def array_bytes(array: Array, name: str) -> memoryview:
 def little(raw: Bytes, name: str) -> Bytes:
     """The bytes of elements in this machine's order, made little-endian; or the reverse."""
     itemsize = dtypes.itemsize(name) or 1
-    if _BIG_HOST and itemsize > 1:
+    if BIG_HOST and itemsize > 1:
         raw = raw.copy()
         swap(raw, name, itemsize)
     return raw
@@ -120,6 +120,19 @@ def scalar_bytes(scalar: Any, name: str) -> bytes:
     if is_big(scalar.dtype):
         swap(data, name, data.nbytes)
     return data.tobytes()
+
+
+def view_of(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array | None:
+    """Make an array of stored bytes where they lie, read-only; None where this machine cannot compute with them."""
+    array = Loaded(shape, dtype, data).view(np.ndarray)
+    flags = array.flags
+    flags.writeable = False
+    return array if flags.aligned else None
+
+
+def bytes_of(array: Array) -> memoryview:
+    """The memory of an array that lies in C order."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def array_from(data: memoryview, name: str, dtype: DType, shape: tuple[int, ...], copy: bool) -> Array:
@@ -148,7 +161,8 @@ def scalar_from(data: bytes, dtype: DType, name: str) -> Any:
     return array_from(memoryview(data), name, dtype, (1,), copy=True)[0]
 
 
-def swap(raw: Bytes, name: str, itemsize: int) -> None:
+def swap(raw: Bytes, name: str, itemsize: int | None = None) -> None:
     """Change the order of the bytes in every element, in place; a complex one is two numbers."""
+    itemsize = itemsize or dtypes.itemsize(name) or 1
     width = itemsize // 2 if name in COMPLEX else itemsize
     raw.view(f"u{width}").byteswap(inplace=True)

@@ -39,8 +39,10 @@ def parse_refs(raw: Any) -> tuple[BlobRef, ...]:
 
 def parse_ref(raw: Any) -> BlobRef:
     """Read a reference to a blob. Raises Malformed."""
-    if type(raw) is list and len(raw) == 2 and type(raw[1]) is int and raw[1] > 0 and is_id(raw[0]):
-        return BlobRef(raw[0], raw[1])
+    if type(raw) is list and len(raw) == 2:
+        blob, size = raw
+        if type(size) is int and size > 0 and is_id(blob):
+            return BlobRef(blob, size)
     raise Malformed(f'expected a blob as ["<id>", length], found {raw!r:.90}')
 
 

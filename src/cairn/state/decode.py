@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from cairn.errors import NotFound, UsageError
 from cairn.ids import BlobRef
 from cairn.state import manifest as manifests
 from cairn.state.filesyntax import FileNode
-from cairn.state.make import Live, Make, data_of, scalar
-from cairn.state.manifest import Manifest, Spot, Tie
+from cairn.state.into import Filling
+from cairn.state.known import Known
+from cairn.state.make import Live, Make, data_of, live_key, scalar
+from cairn.state.manifest import Manifest, Tie
 from cairn.state.nodes import Folder
 from cairn.state.opened import Opened
 from cairn.state.parts import Parts
 from cairn.state.paths import Scalar
 from cairn.state.place import Place
 from cairn.state.reader import Reader
+from cairn.state.source import Fetch, Source
 from cairn.state.stored import StoredFile
-from cairn.state.syntax import Body, Link, Long, Steps, Tensor
+from cairn.state.syntax import Body, Link, Long, Tensor
 from cairn.state.trees import METADATA, stands_for_itself
 
 __all__ = ["Manifest", "Source", "Tie", "load", "read_manifest"]
-
-
-class Source(Protocol):
-    """Where blobs come from; every byte it returns was checked against its id."""
-
-    def tree(self, ref: BlobRef) -> bytes:
-        """The bytes of a tree. Raises Damaged."""
-        ...
-
-    def data(self, refs: Sequence[BlobRef]) -> memoryview:
-        """The bytes of the pieces one after the other, read-only. Raises Damaged."""
-        ...
 
 
 def read_manifest(ref: BlobRef, source: Source) -> Manifest:
@@ -51,22 +42,36 @@ def load(
     as_numpy: bool = False,
     make: Make | None = None,
     without: Collection[str] = (),
+    into: Mapping[str, object] | None = None,
+    threads: int | None = None,
 ) -> dict[str, object]:
     """Load a state, or the components in `only`, in the order it had; arrays are read-only views unless `copy`.
 
-    With `as_numpy` torch's and jax's are numpy's, too; `make` makes something else of every tensor. In folders, what
-    was dropped, as `without` says, is Gone. Raises NotFound for a component that is not there, and Damaged.
+    With `as_numpy` torch's and jax's are numpy's, too; `make` makes something else of every tensor; those of `into` are
+    filled instead. In folders, what was dropped, as `without` says, is Gone. Raises NotFound for a component that is
+    not there, UsageError where `into` does not fit, and Damaged.
     """
     reader = Reader(source.tree, None, Parts(without))
     manifest = manifests.read(manifest_ref, reader)
     wanted = choose(manifest, only)
-    tensors = _Known(source, manifest, make or Live(copy, as_numpy))
-    state: dict[str, object] = {}
-    for component in wanted:
-        place, raw = reader.root(manifest.components[component], component)
-        state[component] = Decoder(reader, source, tensors).value(raw, place)
-        tensors.check_ties(place)
-    return state
+
+    def build(fetch: Fetch) -> dict[str, object]:
+        reader.restart()
+        tensors: Known | Filling
+        if into is None:
+            tensors = Known(fetch, manifest, make or Live(copy, as_numpy))
+        else:
+            tensors = Filling(into, only, fetch, manifest)
+        state: dict[str, object] = {}
+        for component in wanted:
+            place, raw = reader.root(manifest.components[component], component)
+            state[component] = Decoder(reader, source, tensors).value(raw, place)
+            tensors.check_ties(place)
+        if isinstance(tensors, Filling):
+            tensors.check()
+        return state
+
+    return source.fetched(build, threads)
 
 
 def choose(manifest: Manifest, only: Collection[str] | None) -> list[str]:
@@ -160,63 +165,4 @@ class Decoder:
         return text
 
 
-def live_key(key: object, place: Place) -> object:
-    """The key of a mapping as Python has it: numpy scalars made, also inside tuples. Raises Damaged."""
-    if isinstance(key, Scalar):
-        made = scalar(key, place)
-        try:
-            hash(made)
-        except (TypeError, ValueError):
-            place.refuse(f"expected a key that can be hashed, found {key}")
-        return made
-    if type(key) is tuple:
-        return tuple([live_key(item, place) for item in key])
-    return key
-
-
 _MAPPINGS: dict[str, type[dict[Any, Any]]] = {"OrderedDict": OrderedDict, "Counter": Counter}
-
-
-class _Known:
-    """The tensors of a state being loaded in order, so a tie always finds what it leads to."""
-
-    def __init__(self, source: Source, manifest: Manifest, make: Make) -> None:
-        self._source = source
-        self._make = make
-        self._component = ""
-        self._here: dict[Steps, Any] = {}
-        self._of = {tie.at: tie.of for tie in manifest.ties}
-        self._missing = set(self._of) | set(self._of.values())
-        self._shared: dict[Spot, tuple[Tensor, Any]] = {}
-
-    def tensor(self, node: Tensor, place: Place) -> Any:
-        if place.component != self._component:
-            self._component, self._here = place.component, {}
-        spot = Spot(place.component, place.steps)
-        if spot not in self._missing:
-            made = self._make(node, self._source, place)
-        else:
-            self._missing.discard(spot)
-            made = self._memory(node, self._of.get(spot, spot), place)
-        if node.nbytes:
-            self._here[place.steps] = made
-        return made
-
-    def tied(self, node: Link, place: Place) -> Any:
-        if place.component != self._component or node.steps not in self._here:
-            place.refuse(f"expected a tie to an earlier tensor, found the steps {list(node.steps)}")
-        return self._here[node.steps]
-
-    def check_ties(self, place: Place) -> None:
-        """Refuse ties of the manifest to what is no tensor of the component that was just loaded."""
-        for spot in self._missing:
-            if spot.component == place.component:
-                place.refuse(f"expected the tensor of a tie of the manifest, found none at {list(spot.steps)}")
-
-    def _memory(self, node: Tensor, root: Spot, place: Place) -> Any:
-        known = self._shared.get(root)
-        if known is None:
-            known = self._shared[root] = (node, self._make(node, self._source, place))
-        if known[0] != node or not node.nbytes:
-            place.refuse("expected the tensors of a tie to be the same and not empty, found two that differ")
-        return known[1]

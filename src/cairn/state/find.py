@@ -15,13 +15,13 @@ from typing import Any
 from cairn.errors import Dropped, NotFound
 from cairn.ids import BlobRef
 from cairn.state import paths
-from cairn.state.decode import Source
 from cairn.state.filesyntax import FileNode
 from cairn.state.lazy import Pool
 from cairn.state.nodes import Gone
 from cairn.state.opened import Opened
 from cairn.state.parts import missing
 from cairn.state.place import Place
+from cairn.state.source import Source
 from cairn.state.syntax import Body
 
 _SHOWN = 8

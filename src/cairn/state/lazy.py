@@ -14,13 +14,14 @@ from weakref import WeakValueDictionary
 from cairn.errors import Dropped
 from cairn.ids import BlobRef
 from cairn.state import manifest as manifests
-from cairn.state.decode import Decoder, Source, live_key, load
-from cairn.state.make import Live
+from cairn.state.decode import Decoder, load
+from cairn.state.make import Live, live_key
 from cairn.state.manifest import Manifest, Spot
 from cairn.state.opened import Opened
 from cairn.state.parts import Parts
 from cairn.state.place import Place
 from cairn.state.reader import Reader
+from cairn.state.source import Source
 from cairn.state.syntax import Body, Link, Steps, Tensor
 
 __all__ = ["LazyMapping", "LazyState"]
@@ -146,7 +147,7 @@ class Pool:
             place.refuse("expected the tensors of a tie to be the same, found two that differ")
         made = self._arrays.get(spot)
         if made is None:
-            made = self._make(node, self._source, place)
+            made = self._source.fetched(lambda fetch: self._make(node, fetch, place))
             self._arrays[spot] = made
         return made
 

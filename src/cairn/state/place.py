@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from cairn.errors import Damaged
 from cairn.state import paths
@@ -14,8 +13,7 @@ from cairn.state.syntax import Malformed, Steps, parse
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The component, the steps to the node, the keys that people read, and the id of the tree it is in."""
 
     component: str

@@ -10,7 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from cairn.canonical import MAX_INT, parse_float
 from cairn.errors import Damaged
@@ -56,8 +56,7 @@ __all__ = [
 Steps = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A tensor: its element type, byte order, shape, pieces, and what it comes back as."""
 
     dtype: str
@@ -143,7 +142,7 @@ def _special(raw: dict[str, Any]) -> object:
 def _tensor(raw: Any) -> Tensor:
     big, kind = _tensor_endings(raw)
     name, shape = raw["dtype"], raw["shape"]
-    if type(shape) is not list or len(shape) > MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+    if type(shape) is not list or len(shape) > MAX_DIMENSIONS or not _are_counts(shape):
         raise Malformed(f"expected a shape of at most {MAX_DIMENSIONS} whole numbers, found {shape!r:.90}")
     nbytes = dtypes.size_of(name, shape) if _is_of_kind(name, shape, kind) else None
     if nbytes is None or (big and dtypes.itemsize(name) == 1):
@@ -151,9 +150,13 @@ def _tensor(raw: Any) -> Tensor:
             f"expected an element type this version knows, found {name!r:.60} in {shape!r:.60}"
             f"{', big-endian' * big}{f', of {kind}' if kind else ''}"
         )
-    if not fits_memory(shape, name):
+    if not (0 < nbytes <= MAX_DATA_BYTES or fits_memory(shape, name)):
         raise Malformed(f"expected a shape that fits in memory, found {shape!r:.90}")
     return Tensor(name, big, tuple(shape), nbytes, _pieces(raw["blobs"], nbytes), kind)
+
+
+def _are_counts(shape: list[Any]) -> bool:
+    return set(map(type, shape)) <= {int} and (not shape or min(shape) >= 0)
 
 
 def _is_of_kind(name: Any, shape: list[int], kind: str | None) -> bool:
@@ -182,10 +185,10 @@ def _tensor_endings(raw: Any) -> tuple[bool, str | None]:
 
 def _pieces(raw: Any, nbytes: int) -> tuple[BlobRef, ...]:
     refs = parse_refs(raw)
-    if nbytes > MAX_DATA_BYTES:
-        raise Malformed(f"expected at most {MAX_DATA_BYTES} bytes, found {nbytes}")
     if len(refs) == 1 and refs[0].size == nbytes <= WHOLE_BYTES:
         return refs
+    if nbytes > MAX_DATA_BYTES:
+        raise Malformed(f"expected at most {MAX_DATA_BYTES} bytes, found {nbytes}")
     if [ref.size for ref in refs] != [end - start for start, end in cut(nbytes)]:
         found = ", ".join(str(ref.size) for ref in refs[:8])
         raise Malformed(f"expected {nbytes} bytes in {len(cut(nbytes))} pieces, found {len(refs)} pieces of {found}")

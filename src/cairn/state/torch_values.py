@@ -20,6 +20,7 @@ from cairn.state import arrays, dtypes
 from cairn.state.trees import FROZEN_PARAMETER, PARAMETER, TORCH
 
 _NAMES = {f"torch.{attribute}": name for name, attribute in dtypes.TORCH_NAMES.items()}
+_RAW = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 _NO_MEMORY = "expected a tensor whose memory can be read, found one {}; store value.clone() of one that has its values"
 
 
@@ -96,8 +97,11 @@ def tensor_bytes(tensor: Any, name: str) -> memoryview:
     return plain.data
 
 
-def tensor_from(data: memoryview, name: str, shape: tuple[int, ...], kind: str, path: str) -> Any:
-    """Make a fresh tensor of stored bytes on the CPU. Raises CairnError where torch, or its type, is missing."""
+def fresh(name: str, shape: tuple[int, ...], kind: str, path: str) -> tuple[Any, memoryview]:
+    """Make a tensor on the CPU; return its memory, too, which is to be filled.
+
+    Raises CairnError where torch, or its type, is missing.
+    """
     torch = _torch(path)
     dtype = getattr(torch, dtypes.TORCH_NAMES[name], None)
     if dtype is None:
@@ -106,9 +110,30 @@ def tensor_from(data: memoryview, name: str, shape: tuple[int, ...], kind: str, 
             "upgrade torch, or load with as_numpy=True"
         )
     tensor = _empty(torch, dtype, dtypes.in_bytes(name, shape))
-    if data.nbytes:
-        tensor.reshape(-1).view(torch.uint8).numpy()[:] = arrays.little(np.frombuffer(data, np.uint8), name)
-    return tensor if kind == TORCH else torch.nn.Parameter(tensor, requires_grad=kind == PARAMETER)
+    memory = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
+    made = tensor if kind == TORCH else torch.nn.Parameter(tensor, requires_grad=kind == PARAMETER)
+    return made, memory
+
+
+def raw_elements(tensor: Any) -> arrays.Array | None:
+    """The elements of a tensor as integers, where they lie; None where only torch can write them."""
+    if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
+        return None
+    torch: Any = sys.modules["torch"]
+    plain, raw = tensor.detach(), _RAW.get(tensor.dtype.itemsize)
+    found: arrays.Array = (plain.view(getattr(torch, raw)) if raw else plain).numpy()
+    return found
+
+
+def assign(target: Any, values: Any) -> None:
+    """Give a tensor the values of another one of its dtype and shape, wherever it lies."""
+    target.detach().copy_(values)
+
+
+def reach(tensor: Any) -> int:
+    """How many bytes a tensor's memory spans from its first element on."""
+    last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return int((last + 1) * tensor.element_size())
 
 
 def _why_unreadable(tensor: Any) -> str | None:

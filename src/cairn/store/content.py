@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import Dropped, NotFound, UsageError
+from cairn.errors import Damaged, Dropped, NotFound, UsageError
 from cairn.history.commit import Commit
 from cairn.ids import BlobRef
 from cairn.io.leases import reading
-from cairn.store.core import Core
+from cairn.store.core import Core, check_threads
 from cairn.store.reach import kept
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def load(
     as_numpy: bool = False,
     make: Make | None = None,
     gaps: bool = False,
+    into: Mapping[str, object] | None = None,
+    threads: int | None = None,
 ) -> dict[str, Any]:
     """Return a commit's state. Raises Dropped for content that is no longer kept, unless `only` leaves it out.
 
@@ -37,13 +40,36 @@ def load(
     """
     from cairn.state import decode
 
-    with reading(core.disk, core.layout, "load"), kept(core, commit):
+    check_threads(threads)
+    if into is not None and (copy or as_numpy):
+        raise UsageError("into: expected neither copy= nor as_numpy= beside it: its tensors are what they are")
+    with reading(core.disk, core.layout, "load"), kept(core, commit), _undefined(core, into):
         source = prepare(core, commit)
         manifest = decode.read_manifest(commit.root, source)
         wanted = _check_only(commit, manifest.components, only)
         _check_kept(commit, wanted, gaps=gaps)
-        without = commit.dropped
-        return decode.load(commit.root, source, wanted, copy, as_numpy=as_numpy, make=make, without=without)
+        return decode.load(
+            commit.root,
+            source,
+            wanted if only is not None else None,
+            copy,
+            as_numpy=as_numpy,
+            make=make,
+            without=commit.dropped,
+            into=into,
+            threads=threads,
+        )
+
+
+@contextmanager
+def _undefined(core: Core, into: Mapping[str, object] | None) -> Iterator[None]:
+    """Say what became of `into` where packs cannot be mapped, and so are not checked before they are copied."""
+    try:
+        yield
+    except Damaged as error:
+        if into is None or core.blobs.mapped:
+            raise
+        raise Damaged(f"{error}; what `into` holds is now undefined: load another commit into them") from error
 
 
 def open_lazily(core: Core, commit: Commit, *, as_numpy: bool = False) -> Mapping[str, Any]:
@@ -59,7 +85,7 @@ class _Held:
     """Reads a commit whose packs stay readable for as long as this lives, whatever becomes of their names."""
 
     def __init__(self, core: Core, commit: Commit) -> None:
-        self.tree, self.data = core.tree, core.data
+        self.tree, self.data, self.fetched = core.tree, core.data, core.fetched
         self._packs = core.blobs.hold(commit.packs)
 
 
@@ -83,7 +109,10 @@ def checkout(
 
     `expect` is told how many bytes there are to write, `advance` those that were written.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     from cairn.files.checkout import weigh, write
+    from cairn.files.pour import Tap
     from cairn.files.select import select
     from cairn.state.make import stored
     from cairn.state.parts import missing
@@ -99,7 +128,15 @@ def checkout(
                 f"{commit}: {gone.path} was dropped ({gone.part}); name what you want of the rest (only=, --only)"
             )
         expect(weigh(chosen))
-        return write(core.disk, chosen, target, force=force, store=core.layout.root, advance=advance)
+        # Asking takes as long as copying, so another thread asks.
+        with ThreadPoolExecutor(1, thread_name_prefix="cairn-ask") as asking:
+
+            def ask_for(ref: BlobRef) -> None:
+                with suppress(RuntimeError):  # No thread can be started, so nothing is asked for.
+                    asking.submit(core.blobs.ask_for, ref)
+
+            tap = Tap(core.blobs.peek, core.blobs.read, ask_for, advance)
+            return write(core.disk, chosen, target, force=force, store=core.layout.root, tap=tap)
 
 
 def component_names(core: Core, commit: Commit) -> list[str]:

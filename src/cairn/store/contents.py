@@ -103,12 +103,15 @@ class Contents:
         only: Collection[str] | None = None,
         copy: bool = False,
         as_numpy: bool = False,
+        into: Mapping[str, object] | None = None,
+        threads: int | None = None,
     ) -> dict[str, Any]:
         """Return a commit's state with every hash checked; see `RunHandle.load`."""
         from cairn.store import content
 
         with explained("loading", self.path):
-            return content.load(self._core, self.commit(revision, run), only, copy=copy, as_numpy=as_numpy)
+            commit = self.commit(revision, run)
+            return content.load(self._core, commit, only, copy=copy, as_numpy=as_numpy, into=into, threads=threads)
 
     def open(self, revision: str, *, run: str | None = None, as_numpy: bool = False) -> Mapping[str, Any]:
         """Return a commit's state as a mapping that reads and checks a value when it is touched."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
+from cairn.errors import UsageError
 from cairn.history.journal import Journal
 from cairn.history.settings import Settings
 from cairn.ids import BlobRef
@@ -13,8 +15,11 @@ from cairn.io import process
 from cairn.io.disk import Disk
 from cairn.io.layout import Layout
 from cairn.objects.blobs import Blobs
+from cairn.objects.fetch import Fetch, fetched
 from cairn.objects.index import Index
 from cairn.store.config import Config
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,16 @@ class Core:
     def data(self, refs: Sequence[BlobRef]) -> memoryview:
         """Return the concatenation of blobs, hash-checked. Raises Damaged."""
         return self.blobs.data(refs)
+
+    def fetched(self, build: Callable[[Fetch], T], threads: int | None = None) -> T:
+        """Return what is built of what a Fetch hands out, hash-checked. Raises Damaged."""
+        return fetched(self.blobs, self.disk, build, threads)
+
+
+def check_threads(threads: object) -> None:
+    """Raise UsageError for what is no number of cores."""
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise UsageError(f"threads: expected an int of at least 1, or None, found {threads!r:.60}")
 
 
 def assemble(disk: Disk, layout: Layout, config: Config, cache: Path | None) -> Core:

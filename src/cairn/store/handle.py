@@ -18,7 +18,7 @@ from cairn.io.leases import reading
 from cairn.store import config
 from cairn.store.base import Base
 from cairn.store.committing import Committer
-from cairn.store.core import Core
+from cairn.store.core import Core, check_threads
 
 if TYPE_CHECKING:
     from cairn.store.importing import Import
@@ -119,8 +119,7 @@ class RunHandle:
 
         if message is not None and not _is_text(message):
             raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
-        if threads is not None and (type(threads) is not int or threads < 1):
-            raise UsageError(f"threads: expected an int of at least 1, or None, found {threads!r:.60}")
+        check_threads(threads)
         note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
         if wait:
             return self._committer.commit(state, note, advance, threads).commit
@@ -217,17 +216,27 @@ class RunHandle:
         only: Collection[str] | None = None,
         copy: bool = False,
         as_numpy: bool = False,
+        into: Mapping[str, object] | None = None,
+        threads: int | None = None,
     ) -> dict[str, Any]:
         """Return a commit's state, the tip's unless a step is named, with every hash checked.
 
         Arrays are read-only views of the store unless `copy`. Where torch tensors were committed, they come back: on
         the CPU, always fresh copies, for torch has no read-only ones; arrays of jax do, on its default device. With
-        `as_numpy` both are arrays of numpy, and neither torch nor jax is needed. `only` names the components to load.
+        `as_numpy` both are arrays of numpy, and neither torch nor jax is needed.
+        `only` names the components to load, `threads` bounds the cores that this takes.
+
+        With `into`, a state, its arrays and torch tensors are filled and returned in the place of new ones. They must
+        be at the places, of the types and shapes, and tied as in the commit, each with a memory of its own: else
+        UsageError is raised, and, as when something is Damaged, none of them is changed, unless the store is on a
+        network file system. Values of `into` that are no tensors do not count.
         """
         from cairn.store import content
 
         with explained("loading", self._core.layout.root):
-            return content.load(self._core, self.at(step), only, copy=copy, as_numpy=as_numpy)
+            return content.load(
+                self._core, self.at(step), only, copy=copy, as_numpy=as_numpy, into=into, threads=threads
+            )
 
     def open(self, *, step: int | None = None, as_numpy: bool = False) -> Mapping[str, Any]:
         """Return a commit's state as a mapping that reads and checks a value when it is touched; see `load`."""
@@ -243,8 +252,10 @@ class RunHandle:
         only: Collection[str] | None = None,
         copy: bool = False,
         as_numpy: bool = False,
+        into: Mapping[str, object] | None = None,
+        threads: int | None = None,
     ) -> dict[str, Any]:
-        """Load a commit, and let the next commit continue from it.
+        """Load a commit, as `load` does, and let the next commit continue from it.
 
         Changes nothing by itself. When training then takes another way than before, the way left behind stays
         in the store as an attempt.
@@ -258,7 +269,7 @@ class RunHandle:
             if step is None and base.tip != commit.id:
                 raise Conflict(f"run {self.name!r} moved while it was being resumed; resume again")
             with explained("loading", self._core.layout.root):
-                state = content.load(self._core, commit, only, copy=copy, as_numpy=as_numpy)
+                state = content.load(self._core, commit, only, copy=copy, as_numpy=as_numpy, into=into, threads=threads)
             self._committer.base = base
             return state
 
