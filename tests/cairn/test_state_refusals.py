@@ -172,7 +172,7 @@ def test_trees_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         value = [value] * 1_000
     with pytest.raises(UnsupportedValue, match=r"^x/0.*bytes of trees.*nothing was written"):
         sketch({"x": value})
-    monkeypatch.setattr(encode, "MAX_EXPANDED_BYTES", 17 * 60_003 + 50)
+    monkeypatch.setattr("cairn.state.sketch.MAX_EXPANDED_BYTES", 17 * 60_003 + 50)
     memory = Memory()
     with pytest.raises(UnsupportedValue, match=r"^state: .*bytes of trees.*nothing was committed"):
         memory.save({"x": ["x" * 60_000] * 17})
