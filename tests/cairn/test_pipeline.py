@@ -201,6 +201,32 @@ def test_the_bytes_that_are_hashed_are_the_bytes_that_are_written(
             assert (array == array.flat[0]).all()
 
 
+@pytest.mark.parametrize("looks", range(1, 5))
+def test_equal_arrays_that_change_after_they_were_looked_at_are_there(
+    store: cairn.Store, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """The second of them is not taken for a copy of what the first was and is no more."""
+    arrays = {name: np.zeros(5000) for name in "abcd"}
+    seen = 0
+
+    def look(*arguments: object) -> str:
+        nonlocal seen
+        found = blob_id(*arguments)  # type: ignore[arg-type] # handed on as they came
+        seen += 1
+        if seen == looks:
+            for array in arrays.values():
+                array += 1
+        return found
+
+    monkeypatch.setattr("cairn.objects.intake.blob_id", look)
+    store.run("main").commit({"model": arrays}, step=1)
+    monkeypatch.undo()
+    assert seen >= looks
+    assert store.verify().ok
+    for array in store.run("main").load(step=1)["model"].values():
+        assert array.flat[0] in (0, 1)
+
+
 def test_a_component_of_many_small_values_shares_what_it_has(store: cairn.Store) -> None:
     """Known, new and equal values in one batch, in both guesses, come back as they were and cost only what is new."""
     rng = np.random.default_rng(1)
