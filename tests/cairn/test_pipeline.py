@@ -201,6 +201,25 @@ def test_the_bytes_that_are_hashed_are_the_bytes_that_are_written(
             assert (array == array.flat[0]).all()
 
 
+def test_a_commit_needs_no_thread(store: cairn.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system, or the end of the program, allows none, it takes longer."""
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    files = {f"{number}.bin": os.urandom(1 << 20) for number in range(5)}
+    for name, data in files.items():
+        (tmp_path / "files" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "files" / name).write_bytes(data)
+    array = np.arange(5 << 20, dtype=np.float64)
+    store.run("main").commit({"model": array, "files": cairn.folder(tmp_path / "files")}, step=1)
+    monkeypatch.undo()
+    assert np.array_equal(store.run("main").load(only={"model"})["model"], array)
+    store.checkout("latest", tmp_path / "out", only={"files"})
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.bin")} == files
+
+
 @pytest.mark.parametrize("looks", range(1, 5))
 def test_equal_arrays_that_change_after_they_were_looked_at_are_there(
     store: cairn.Store, monkeypatch: pytest.MonkeyPatch, looks: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -121,7 +122,9 @@ class Stream:
         if self._thread is None:
             self._file.bypass_cache()
             self._thread = _Writing(self._file)
-            self._thread.start()
+            # Without a thread more it only takes longer; some Pythons give none once the program has ended.
+            with suppress(RuntimeError):
+                self._thread.start()
         self._thread.take(offset, data, buffer)
 
 
@@ -141,33 +144,41 @@ class _Writing(threading.Thread):
         self._room.acquire()
         if self._error is not None:
             raise self._error
-        self._work.put((offset, data, buffer))
+        if self.ident is None:
+            self._write(offset, data, buffer)
+        else:
+            self._work.put((offset, data, buffer))
 
     def run(self) -> None:
         """Write until there is nothing more to come, or until an error."""
         while (item := self._work.get()) is not None:
-            offset, data, buffer = item
-            try:
-                if self._error is None and not self._stopped:
-                    self._file.write_at(offset, data)
-            except BaseException as error:
-                self._error = error
-            if buffer is not None:
-                buffers.give(buffer.memory)
-            self._room.release()
+            self._write(*item)
+
+    def _write(self, offset: int, data: memoryview, buffer: _Buffer | None) -> None:
+        try:
+            if self._error is None and not self._stopped:
+                self._file.write_at(offset, data)
+        except BaseException as error:
+            self._error = error
+        if buffer is not None:
+            buffers.give(buffer.memory)
+        self._room.release()
 
     def end(self) -> None:
         """Wait until all is written. Raises what went wrong."""
-        self._work.put(None)
-        self.join()
+        self._finish()
         if self._error is not None:
             raise self._error
 
     def stop(self) -> None:
         """Wait until nothing is being written."""
         self._stopped = True
+        self._finish()
+
+    def _finish(self) -> None:
         self._work.put(None)
-        self.join()
+        if self.ident is not None:
+            self.join()
 
 
 def _address(data: memoryview) -> int:
