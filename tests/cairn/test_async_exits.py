@@ -67,6 +67,14 @@ threading.Thread(target=lambda: (threading.main_thread().join(), disk.open_gate(
         assert store.verify().ok
 
 
+def test_a_commit_that_the_end_of_the_program_begins_is_made(tmp_path: Path) -> None:
+    """Also one that goes on in the background, for which the interpreter waits no more."""
+    run_script(tmp_path, "import atexit\natexit.register(lambda: run.commit(state, step=1, wait=False))")
+    with cairn.open(tmp_path / "store") as store:
+        assert [commit.step for commit in store.log()] == [1]
+        assert store.verify().ok
+
+
 FAIL = """
 disk.fails_at = "link"
 pending = run.commit(state, step=1, wait=False)

@@ -201,6 +201,51 @@ def test_the_bytes_that_are_hashed_are_the_bytes_that_are_written(
             assert (array == array.flat[0]).all()
 
 
+def test_a_commit_needs_no_thread(store: cairn.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system, or the end of the program, allows none, it takes longer."""
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    files = {f"{number}.bin": os.urandom(1 << 20) for number in range(5)}
+    for name, data in files.items():
+        (tmp_path / "files" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "files" / name).write_bytes(data)
+    array = np.arange(5 << 20, dtype=np.float64)
+    store.run("main").commit({"model": array, "files": cairn.folder(tmp_path / "files")}, step=1)
+    monkeypatch.undo()
+    assert np.array_equal(store.run("main").load(only={"model"})["model"], array)
+    store.checkout("latest", tmp_path / "out", only={"files"})
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.bin")} == files
+
+
+@pytest.mark.parametrize("looks", range(1, 5))
+def test_equal_arrays_that_change_after_they_were_looked_at_are_there(
+    store: cairn.Store, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """The second of them is not taken for a copy of what the first was and is no more."""
+    arrays = {name: np.zeros(5000) for name in "abcd"}
+    seen = 0
+
+    def look(*arguments: object) -> str:
+        nonlocal seen
+        found = blob_id(*arguments)  # type: ignore[arg-type] # handed on as they came
+        seen += 1
+        if seen == looks:
+            for array in arrays.values():
+                array += 1
+        return found
+
+    monkeypatch.setattr("cairn.objects.intake.blob_id", look)
+    store.run("main").commit({"model": arrays}, step=1)
+    monkeypatch.undo()
+    assert seen >= looks
+    assert store.verify().ok
+    for array in store.run("main").load(step=1)["model"].values():
+        assert array.flat[0] in (0, 1)
+
+
 def test_a_component_of_many_small_values_shares_what_it_has(store: cairn.Store) -> None:
     """Known, new and equal values in one batch, in both guesses, come back as they were and cost only what is new."""
     rng = np.random.default_rng(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cairn.files.source import FileSource, Kept, StoredSource
@@ -73,12 +74,16 @@ class _Readers:
     def run(self) -> None:
         """Read all files. Raises the first error."""
         # Not a pool: those take no work any more when the interpreter is about to end, and a commit goes on then.
-        threads = [threading.Thread(target=self._read, name=f"cairn-read-{number}") for number in range(READERS)]
+        threads = [threading.Thread(target=self._read, name=f"cairn-read-{number}") for number in range(1, READERS)]
         try:
+            # Without a thread more it only takes longer.
+            with suppress(RuntimeError):
+                for thread in threads:
+                    thread.start()
+            self._read()
             for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+                if thread.ident is not None:
+                    thread.join()
         except BaseException as error:
             self._stop(error)
             for thread in threads:

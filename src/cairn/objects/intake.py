@@ -141,14 +141,16 @@ class Intake:
         else:
             refs = [BlobRef(blob_id(part, self._threads), part.nbytes) for part in parts]
         absent = self._blobs.absent([ref.id for ref in refs])
-        new = [self._is_new(ref, gather, absent) for ref in refs]
-        if guess and all(new):
+        if guess and self._are_all_new(refs, absent):
+            for ref in refs:
+                self._is_new(ref, gather, absent)
             gather.keep([piece.value.itemsize for piece in pieces])
-        elif any(new) or guess:
+        else:
             if guess:
                 gather.discard()
+            # One after the other: what was equal to a piece that is another by now has to be written itself.
             for number, piece in enumerate(pieces):
-                if new[number]:
+                if self._is_new(refs[number], gather, absent):
                     refs[number] = self._add_piece(piece, parts[number], refs[number], gather)
         for piece, ref in zip(pieces, refs, strict=True):
             self._origins.setdefault(ref, piece)
@@ -178,6 +180,10 @@ class Intake:
         else:
             self._hold(ref)
         return not known
+
+    def _are_all_new(self, refs: Sequence[BlobRef], absent: Collection[str]) -> bool:
+        """Whether all of these blobs have to be written, and none is another."""
+        return len(set(refs)) == len(refs) and not any(self._is_known(ref, absent) for ref in refs)
 
     def _forget(self, ref: BlobRef) -> None:
         self._held.discard(ref.id)

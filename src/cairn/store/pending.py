@@ -37,6 +37,9 @@ class Pending:
         except RuntimeError as error:
             del _open[self]
             raise CairnError(f"{self._words}: {error}; nothing was committed, commit with wait=True") from error
+        if not threading.main_thread().is_alive():
+            # The program has ended, and what ends it now waits for no thread any more.
+            self._thread.join()
 
     def __repr__(self) -> str:
         state = "failed" if self._error else "done" if self._commit else "in flight"
