@@ -315,17 +315,3 @@ def test_a_hash_is_the_same_on_any_number_of_cores(threads: int) -> None:
     """Whether the bytes are long enough for several or not."""
     data = bytes_of(3 << 20)
     assert blob_id(data, threads) == blob_id(data) == blob_id(bytes(data))
-
-
-def test_a_commit_goes_on_where_no_thread_can_be_started(store: cairn.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of the interpreter, or where the system has none left."""
-
-    def start(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    state = {"model": {str(number): np.full(3 << 20, number, np.float64) for number in range(4)}}
-    monkeypatch.setattr(threading.Thread, "start", start)
-    store.run("main").commit(state, step=1)
-    monkeypatch.undo()
-    assert np.array_equal(store.run("main").load()["model"]["3"], state["model"]["3"])
-    assert store.verify().ok
