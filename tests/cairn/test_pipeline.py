@@ -295,6 +295,27 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert 0 <= int(done.stdout) < 256
 
 
+def test_a_commit_whose_packs_are_lost_meanwhile_needs_little_memory(store: cairn.Store) -> None:
+    """What it took for shared is written after all, counts as new, and is not gathered in memory first."""
+    script = f"""
+import pathlib, resource, numpy as np, cairn
+store = cairn.open({str(store.path)!r})
+run = store.run("main")
+state = {{"long": [np.full(48 << 20, n, np.uint8) for n in range(8)]}}
+run.commit(state, step=1)
+run.plan(state)
+for pack in pathlib.Path({str(store.path)!r}, "packs").glob("*/*"):
+    pack.unlink()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+run.commit(state, step=2)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+assert run.last.new_bytes > 384 << 20, run.last
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert 0 <= int(done.stdout) < 256
+    assert store.verify(["step:2"]).ok
+
+
 def test_buffers_are_private_to_a_process_and_few_are_kept() -> None:
     """What a forked child writes into one is not seen here."""
     taken = [buffers.take() for _ in range(buffers.KEPT_BUFFERS + 3)]

@@ -242,12 +242,25 @@ class Intake:
         gone = {blob for blob, pack_id in self._in_pack.items() if pack_id in lost}
         for blob in gone:
             del self._in_pack[blob]
+        own = self._held & gone
         self._held -= gone
         wanted = {ref: origin for ref, origin in self._origins.items() if ref.id in gone and not self._is_known(ref)}
-        self._write_shared(
-            [(origin.itemsize, again(origin, ref)) for ref, origin in wanted.items() if not origin.is_tree],
-            [again(origin, ref) for ref, origin in wanted.items() if origin.is_tree],
-        )
+        self._held |= own
+        for ref in wanted:
+            if ref.id not in own:
+                self._hold(ref)
+                self.shared_bytes -= ref.size
+        # Gathered, for it may be more than memory should hold.
+        gather = self.gather(len(wanted))
+        try:
+            for ref, origin in wanted.items():
+                if not origin.is_tree:
+                    gather.add(origin.itemsize, again(origin, ref))
+            shared = gather.finish()
+        except BaseException:
+            gather.abandon()
+            raise
+        self._write_shared(shared, [again(origin, ref) for ref, origin in wanted.items() if origin.is_tree])
 
 
 def _packfuls(blobs: list[tuple[NewBlob, bool]]) -> Iterator[list[tuple[NewBlob, bool]]]:
