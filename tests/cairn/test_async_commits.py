@@ -139,6 +139,13 @@ def test_a_value_that_cannot_be_kept_is_refused_at_once(store: cairn.Store, disk
     run.commit(state(1), step=1, wait=False).result()
 
 
+@pytest.mark.parametrize("wait", [0, None, "no"])
+def test_to_wait_is_true_or_false(store: cairn.Store, wait: Any) -> None:
+    """UsageError says what was found: the text "no" is no False."""
+    with pytest.raises(cairn.UsageError, match="wait: expected True or False, found"):
+        store.run().commit(state(1), wait=wait)
+
+
 @pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2"])
 @pytest.mark.parametrize("wait", [True, False])
 def test_threads_are_a_number_from_1(store: cairn.Store, threads: Any, wait: bool) -> None:

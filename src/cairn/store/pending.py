@@ -84,7 +84,9 @@ class Pending:
             self._commit = make()
         except BaseException as error:
             _let_go(error)
-            error.add_note(f"This ended the {self._words}, which wait=False had begun; it was not made.")
+            error.add_note(
+                f"This ended the {self._words}, which wait=False had begun; neither it nor what came after it was done."
+            )
             self._error = error
             # What this frame holds would stay as long as the error.
             del make
