@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
-import signal
 import sys
 import threading
 import weakref
@@ -16,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cairn.gates import PATIENCE_SECONDS, GatedDisk
+from tests.cairn.gates import PATIENCE_SECONDS, GatedDisk, interrupt_the_wait
 
 import cairn
 from cairn.state.sketch import Sketch
@@ -359,12 +357,12 @@ def test_an_interrupt_while_waiting_leaves_the_commit_alone(store: cairn.Store, 
     disk.close_gate()
     pending = run.commit(state(1), step=1, wait=False)
 
-    def wait_and_be_interrupted() -> None:
-        threading.Thread(target=lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        pending.result(PATIENCE_SECONDS)
-
+    interrupt_the_wait()
     with pytest.raises(KeyboardInterrupt):
-        wait_and_be_interrupted()
+        pending.result(PATIENCE_SECONDS)
+    assert not pending.done()
+    with pytest.raises(TimeoutError):
+        pending.result(timeout=0)
     disk.open_gate()
     assert pending.result() == run.tip
     assert store.verify().ok
