@@ -114,7 +114,8 @@ class RunHandle:
         are still read then: leave them as they are. A handle has one commit in flight: the next change waits for it.
         If it failed and nobody has seen that, the next change raises its failure and does nothing itself: do it
         again. Reading does not wait. It needs memory for all bytes of the state that can be changed and a 16th more,
-        kept for the next snapshot, and what a commit that is waited for needs: under 256 MiB.
+        kept for the next snapshot, and what a commit that is waited for needs: under 256 MiB, and a copy of the
+        largest array that does not lie in memory as it is stored.
         """
         from cairn.store.provenance import provenance
         from cairn.store.publish import Note
