@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,23 @@ from cairn.io.disk import Disk
 
 PATIENCE_SECONDS = 60.0
 """After this long a wait counts as a deadlock."""
+
+
+def interrupt_the_wait() -> None:
+    """Send Ctrl-C to the main thread, which calls this, once it waits for another."""
+    goes_on = threading.Event()
+
+    def send() -> None:
+        goes_on.wait()
+        main, waits = threading.main_thread().ident or 0, {"wait", "_wait_for_tstate_lock"}
+        while sys._current_frames()[main].f_code.co_name not in waits:
+            pass
+        # From the first line of the wait to where it really waits.
+        threading.Event().wait(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=send).start()
+    goes_on.set()
 
 
 class GatedDisk(Disk):

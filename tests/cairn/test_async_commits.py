@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
-import signal
 import sys
 import threading
 import weakref
@@ -16,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cairn.gates import PATIENCE_SECONDS, GatedDisk
+from tests.cairn.gates import PATIENCE_SECONDS, GatedDisk, interrupt_the_wait
 
 import cairn
 from cairn.state.sketch import Sketch
@@ -137,6 +135,13 @@ def test_a_value_that_cannot_be_kept_is_refused_at_once(store: cairn.Store, disk
     disk.open_gate()
     assert run.tip is None
     run.commit(state(1), step=1, wait=False).result()
+
+
+@pytest.mark.parametrize("wait", [0, None, "no"])
+def test_to_wait_is_true_or_false(store: cairn.Store, wait: Any) -> None:
+    """UsageError says what was found: the text "no" is no False."""
+    with pytest.raises(cairn.UsageError, match="wait: expected True or False, found"):
+        store.run().commit(state(1), wait=wait)
 
 
 @pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2"])
@@ -352,12 +357,12 @@ def test_an_interrupt_while_waiting_leaves_the_commit_alone(store: cairn.Store, 
     disk.close_gate()
     pending = run.commit(state(1), step=1, wait=False)
 
-    def wait_and_be_interrupted() -> None:
-        threading.Thread(target=lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        pending.result(PATIENCE_SECONDS)
-
+    interrupt_the_wait()
     with pytest.raises(KeyboardInterrupt):
-        wait_and_be_interrupted()
+        pending.result(PATIENCE_SECONDS)
+    assert not pending.done()
+    with pytest.raises(TimeoutError):
+        pending.result(timeout=0)
     disk.open_gate()
     assert pending.result() == run.tip
     assert store.verify().ok

@@ -75,6 +75,24 @@ def test_a_commit_that_the_end_of_the_program_begins_is_made(tmp_path: Path) -> 
         assert store.verify().ok
 
 
+def test_the_commit_that_was_waited_for_when_an_interrupt_ended_the_process_is_made(tmp_path: Path) -> None:
+    """Ctrl-C ends the waiting and the program, and the interpreter still waits."""
+    body = """
+from tests.cairn.gates import interrupt_the_wait
+disk.close_gate()
+pending = run.commit(state, step=1, wait=False)
+threading.Thread(target=lambda: (threading.main_thread().join(), disk.open_gate())).start()
+disk.wait_until_reached()
+interrupt_the_wait()
+pending.result()
+"""
+    done = run_script(tmp_path, body)
+    assert done.stderr.endswith("KeyboardInterrupt\n")
+    with cairn.open(tmp_path / "store") as store:
+        assert [commit.step for commit in store.log()] == [1]
+        assert store.verify().ok
+
+
 FAIL = """
 disk.fails_at = "link"
 pending = run.commit(state, step=1, wait=False)

@@ -109,3 +109,11 @@ def test_resume_loads_and_continues_from_there(store: cairn.Store) -> None:
     assert folders.files(store.path) == before
     assert store.commit("latest").step == 3
     assert run.commit(state(7), step=7).parents == (store.commit("step:2").id,)
+
+
+def test_a_step_is_no_revision(store: cairn.Store) -> None:
+    """A number in its place is refused with the spelling of one."""
+    store.run("main").commit({"model": np.zeros(3)}, step=5)
+    number: Any = 5
+    with pytest.raises(cairn.UsageError, match="expected a str such as 'latest' or 'step:100', found 5"):
+        store.load(number)

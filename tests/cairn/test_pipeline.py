@@ -276,7 +276,7 @@ def test_many_components_below_the_size_of_a_pack_do_not_gather_in_memory(store:
 
 
 def test_a_commit_needs_little_memory_beside_the_state(store: cairn.Store) -> None:
-    """600 MiB in long, cut and many short tensors, in a process of its own, cost less than 256 MiB more."""
+    """800 MiB in long, cut, turned and many short tensors, in a process of its own, cost less than 256 MiB more."""
     script = f"""
 import resource, numpy as np, cairn
 state = {{
@@ -284,6 +284,7 @@ state = {{
     "cut": np.arange(25 << 20, dtype=np.float64),
     "short": {{str(n): np.full(4000, n, np.float32) for n in range(4000)}},
     "middle": [np.full(1 << 20, n, np.float64) for n in range(10)],
+    "turned": [np.full((100 << 10, 1 << 7), n, np.float64).T for n in range(2)],
 }}
 run = cairn.open({str(store.path)!r}).run("main")
 run.commit({{"tiny": np.zeros(3)}})

@@ -107,7 +107,9 @@ class Journal:
         live = sorted(self.live_runs())
         if run.state.renamed_to in live:
             raise NotFound(f"run {name!r} was renamed to {run.state.renamed_to!r}")
-        raise NotFound(f"run {name!r}: expected one of {', '.join(live) or 'no runs yet'}")
+        if not live:
+            raise NotFound(f"run {name!r}: expected a run with commits, found no runs yet; its first commit makes it")
+        raise NotFound(f"run {name!r}: expected one of {', '.join(live)}")
 
     def with_prefix(self, prefix: str) -> Iterator[Commit]:
         """Yield the commits whose ids begin with hex digits, those of runs that exist last; some come twice."""

@@ -36,6 +36,8 @@ def resolve(journal: Journal, revision: str, run: str | None = None) -> Commit:
 
     `run` is where to look for words that do not name a run; without it, the only run there is.
     """
+    if type(revision) is not str:
+        raise UsageError(f"revision: expected a str such as 'latest' or 'step:100', found {revision!r:.60}")
     if match := _BACK.fullmatch(revision):
         commit = resolve(journal, match[1], run)
         return _back(journal, commit, int(match[2]))

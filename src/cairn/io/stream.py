@@ -134,7 +134,11 @@ class _Writing:
         self._file = file
         self._error: BaseException | None = None
         self._stopped = False
-        self._room = threading.Semaphore(_BACKLOG)
+        self._ended = threading.Event()
+        # Tokens, not a semaphore: Ctrl-C at a bad moment leaves that locked, and then nobody writes on.
+        self._room: SimpleQueue[None] = SimpleQueue()
+        for _ in range(_BACKLOG):
+            self._room.put(None)
         self._work: SimpleQueue[_Item | None] = SimpleQueue()
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="cairn-write", daemon=True)
         try:
@@ -145,7 +149,7 @@ class _Writing:
 
     def take(self, offset: int, data: memoryview, buffer: _Buffer | None) -> None:
         """Take bytes to write; waits while there are too many. Raises what went wrong so far."""
-        self._room.acquire()
+        self._room.get()
         if self._thread is None:
             self._write((offset, data, buffer))
         if self._error is not None:
@@ -167,11 +171,16 @@ class _Writing:
     def _join(self) -> None:
         if self._thread is not None:
             self._work.put(None)
+            # A join that is interrupted takes the thread for ended, and its file would be closed while it writes.
+            self._ended.wait()
             self._thread.join()
 
     def _run(self) -> None:
-        while (item := self._work.get()) is not None:
-            self._write(item)
+        try:
+            while (item := self._work.get()) is not None:
+                self._write(item)
+        finally:
+            self._ended.set()
 
     def _write(self, item: _Item) -> None:
         """Write, unless something went wrong before."""
@@ -183,7 +192,7 @@ class _Writing:
             self._error = error
         if buffer is not None:
             buffers.give(buffer.memory)
-        self._room.release()
+        self._room.put(None)
 
 
 def _address(data: memoryview) -> int:

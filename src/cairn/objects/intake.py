@@ -64,6 +64,8 @@ class Intake:
             for pieces, parts in together(values):
                 for piece, ref in zip(pieces, self._take(pieces, parts, gather), strict=True):
                     refs[piece.value] = (*refs.get(piece.value, ()), ref)
+                # Some may be copies, which go before the next are made.
+                parts.clear()
             self.gathered(gather)
         except BaseException:
             gather.abandon()

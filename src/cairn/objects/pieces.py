@@ -118,12 +118,15 @@ def together(values: Iterable[V]) -> Iterator[tuple[list[Piece[V]], list[memoryv
     parts: list[memoryview] = []
     size = 0
     for value in sorted(values, key=_order):
-        data, nbytes = value.data(), value.nbytes
-        for start, stop in cut(nbytes):
+        data = None
+        for start, stop in cut(value.nbytes):
             full = size + stop - start > _TOGETHER_BYTES or len(pieces) == _TOGETHER
             if pieces and (full or value.is_private != pieces[0].value.is_private):
                 yield pieces, parts
                 pieces, parts, size = [], [], 0
+            if data is None:
+                # Only now: it may be a copy, and so may be what was just dealt with.
+                data = value.data()
             pieces.append(Piece(value, start, stop))
             parts.append(data[start:stop])
             size += stop - start

@@ -99,7 +99,9 @@ class RunHandle:
         threads: int | None = None,
         advance: Callable[[int], None] = lambda nbytes: None,
     ) -> Commit | Pending:
-        """Keep a state: component name to any nesting of plain containers, numbers, text, arrays and torch tensors.
+        """Keep a state: component name to any nesting of plain containers, numbers, text, arrays and tensors.
+
+        Arrays are numpy's and jax's, tensors torch's.
 
         When this returns, the commit survives a power cut; when it raises, nothing was published. A step that the
         current line has with the same state is returned as it is. Raises UnsupportedValue, before anything is
@@ -109,16 +111,19 @@ class RunHandle:
 
         With `wait=False` this returns when a snapshot of the state is taken, which the caller may change from then
         on; the commit is made in the background, and its `Pending` gives it, or raises what went wrong. Only files
-        are still read then: leave them as they are. A handle has one commit in flight: the next change waits for it,
-        and raises its failure if nobody has seen that; reading does not wait. It needs memory for all bytes of the
-        state that can be changed and a 16th more, kept for the next snapshot, and what a commit that is waited for
-        needs: under 256 MiB.
+        are still read then: leave them as they are. A handle has one commit in flight: the next change waits for it.
+        If it failed and nobody has seen that, the next change raises its failure and does nothing itself: do it
+        again. Reading does not wait. It needs memory for all bytes of the state that can be changed and a 16th more,
+        kept for the next snapshot, and what a commit that is waited for needs: under 256 MiB, and a copy of the
+        largest array that does not lie in memory as it is stored.
         """
         from cairn.store.provenance import provenance
         from cairn.store.publish import Note
 
         if message is not None and not _is_text(message):
             raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
+        if type(wait) is not bool:
+            raise UsageError(f"wait: expected True or False, found {wait!r:.60}")
         check_threads(threads)
         note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
         if wait:
@@ -226,10 +231,11 @@ class RunHandle:
         `as_numpy` both are arrays of numpy, and neither torch nor jax is needed.
         `only` names the components to load, `threads` bounds the cores that this takes.
 
-        With `into`, a state, its arrays and torch tensors are filled and returned in the place of new ones. They must
-        be at the places, of the types and shapes, and tied as in the commit, each with a memory of its own: else
-        UsageError is raised, and, as when something is Damaged, none of them is changed, unless the store is on a
-        network file system. Values of `into` that are no tensors do not count.
+        With `into`, a state, its arrays of numpy and torch tensors are filled and returned in the place of new ones.
+        They must be at the places, of the types and shapes, and tied as in the commit, each with a memory of its own:
+        else UsageError is raised and none of them is changed. Nor is one when something is Damaged, unless the store
+        is on a network file system. All other values come from the commit, and those of `into` are left alone.
+        `copy` and `as_numpy` are for new arrays, so not beside `into`.
         """
         from cairn.store import content
 

@@ -30,6 +30,7 @@ class Pending:
         self._commit: Commit | None = None
         self._error: BaseException | None = None
         self._maker = os.getpid()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(make,), name="cairn-commit", daemon=False)
         _open[self] = None
         try:
@@ -39,7 +40,7 @@ class Pending:
             raise CairnError(f"{self._words}: {error}; nothing was committed, commit with wait=True") from error
         if not threading.main_thread().is_alive():
             # The program has ended, and what ends it now waits for no thread any more.
-            self._thread.join()
+            self._wait()
 
     def __repr__(self) -> str:
         state = "failed" if self._error else "done" if self._commit else "in flight"
@@ -50,7 +51,7 @@ class Pending:
 
         Raises TimeoutError when that takes more seconds; the commit goes on all the same.
         """
-        self._thread.join(timeout)
+        self._wait(timeout)
         if not self.done():
             raise TimeoutError(f"{self._words}: expected to be done within {timeout} s, found it in flight; ask again")
         if self._commit is not None:
@@ -62,13 +63,18 @@ class Pending:
 
     def done(self) -> bool:
         """Whether the commit is published or has failed."""
-        return not self._thread.is_alive()
+        return self._ended.is_set() or self._maker != os.getpid()
 
     def settle(self) -> None:
         """Wait until the commit is published or has failed; raise what went wrong, if nobody has seen it yet."""
-        self._thread.join()
+        self._wait()
         if self._is_unseen:
             self.result()
+
+    def _wait(self, timeout: float | None = None) -> None:
+        # A join that is interrupted takes the thread for ended, and so does the interpreter when it ends.
+        if not self.done() and self._ended.wait(timeout):
+            self._thread.join()
 
     @property
     def _is_unseen(self) -> bool:
@@ -84,12 +90,16 @@ class Pending:
             self._commit = make()
         except BaseException as error:
             _let_go(error)
-            error.add_note(f"This ended the {self._words}, which wait=False had begun; it was not made.")
+            error.add_note(
+                f"This ended the {self._words}, which wait=False had begun; neither it nor what came after it was done."
+            )
             self._error = error
             # What this frame holds would stay as long as the error.
             del make
         else:
             del _open[self]
+        finally:
+            self._ended.set()
 
 
 _open: dict[Pending, None] = {}
@@ -100,7 +110,7 @@ def settle_all(core: Core, *, raising: bool) -> None:
     """Wait for all commits in flight of a store; raise what went wrong first, if nobody has seen it yet."""
     mine = [pending for pending in list(_open) if pending._core is core]
     for pending in mine:
-        pending._thread.join()
+        pending._wait()
     if raising:
         for pending in mine:
             pending.settle()
