@@ -141,6 +141,18 @@ def check_step(value: object, name: str) -> int | None:
     raise UsageError(f"{name}: expected an int from 0 to 2^53 or None, found {value!r:.60}")
 
 
+def check_message(message: object) -> str | None:
+    """Return a commit's message or None. Raises UsageError for what UTF-8 cannot spell."""
+    if message is None:
+        return None
+    try:
+        if type(message) is str and message.encode() is not None:
+            return message
+    except UnicodeEncodeError:
+        pass
+    raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
+
+
 def check_metrics(metrics: Mapping[str, object] | None) -> dict[str, float | int]:
     """Turn a caller's metrics into plain numbers, exactly; numpy scalars and 0-d arrays included. Raises UsageError."""
     checked: dict[str, float | int] = {}

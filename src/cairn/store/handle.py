@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cairn.errors import Busy, Conflict, UsageError
 from cairn.history import revisions
-from cairn.history.commit import Commit, check_metrics, check_step
+from cairn.history.commit import Commit, check_message, check_metrics, check_step
 from cairn.history.replay import Move
 from cairn.history.run import Summary
 from cairn.io.explain import explained, written_out
@@ -120,12 +120,16 @@ class RunHandle:
         from cairn.store.provenance import provenance
         from cairn.store.publish import Note
 
-        if message is not None and not _is_text(message):
-            raise UsageError(f"message: expected text that UTF-8 can spell, or None, found {message!r:.60}")
         if type(wait) is not bool:
             raise UsageError(f"wait: expected True or False, found {wait!r:.60}")
         check_threads(threads)
-        note = Note(check_step(step, "step"), check_step(epoch, "epoch"), check_metrics(metrics), message, provenance())
+        note = Note(
+            check_step(step, "step"),
+            check_step(epoch, "epoch"),
+            check_metrics(metrics),
+            check_message(message),
+            provenance(),
+        )
         if wait:
             return self._committer.commit(state, note, advance, threads).commit
         return self._committer.begin(state, note, advance, threads)
@@ -324,10 +328,3 @@ class RunHandle:
 
         with written_out(Path(target)):
             return content.checkout(self._core, self.at(step), Path(target), only=(), force=False)
-
-
-def _is_text(value: object) -> bool:
-    try:
-        return type(value) is str and value.encode() is not None
-    except UnicodeEncodeError:
-        return False
