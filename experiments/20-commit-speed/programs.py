@@ -63,10 +63,10 @@ class Program(Tool):
         return shutil.which(self.command) or shutil.which(self.command, path=Path(sys.executable).parent)
 
     def _setup(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # Every program has its own way.
 
     def _restore(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # Every program whose loads are measured has its own way.
 
 
 class GitLfs(Program):

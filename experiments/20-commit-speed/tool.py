@@ -37,7 +37,7 @@ class Tool:
 
     def save(self, state: State) -> None:
         """Keep the state."""
-        raise NotImplementedError
+        raise NotImplementedError  # Every tool has its own way.
 
     def save_later(self, state: State) -> Callable[[], object] | None:
         """Begin to keep the state, and return what waits for the end; None where there is no such thing."""
